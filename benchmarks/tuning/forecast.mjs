@@ -11,7 +11,7 @@ const DROPPED = 10;
 
 const { loop, sessions } = JSON.parse(await text(process.stdin));
 const { openForecast } = await import(`${loop}/forecast.js`);
-const { openQueue } = await import(`${loop}/candidate_queue.js`);
+const { openQueue } = await import(`${loop}/../sources/connection.js`);
 
 /** Time is no part of what is simulated. */
 const pace = { spend() {}, async turn() {} };

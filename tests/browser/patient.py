@@ -22,7 +22,7 @@ LIMITS = {
     "start": ("engine/pool.js", "START_LIMIT = 10_000;", f"START_LIMIT = {LONG};"),
     "take": ("engine/exchange.js", "TAKE_LIMIT = 2000;", f"TAKE_LIMIT = {LONG};"),
     "files": ("engine/opfs_cache.js", "TIMEOUT = 30_000;", f"TIMEOUT = {LONG};"),
-    "job": ("tune/exchange/watchdog.js", "TIMEOUT = 5000;", f"TIMEOUT = {LONG};"),
+    "job": ("tune/exchange/guard.js", "TIMEOUT = 5000;", f"TIMEOUT = {LONG};"),
     "answer": (
         "tune/exchange/unresponsive_gpu.js",
         "[ANSWER, TIMES] = [500,",
@@ -33,7 +33,7 @@ LIMITS = {
 }
 #: What goes on after a job was given up may take its time in any case.
 ALWAYS = (
-    ("tune/exchange/watchdog.js", "slowest()) * times)",
+    ("tune/exchange/guard.js", "slowest()) * times)",
      "slowest()) * times * (acts ? 100 : 1))"),
     ("tune/trial/trials.js", "    this.#trusted = this.#asked++",
      "    globalThis.underTrial = work.candidate.digest;\n    this.#trusted = this.#asked++"),

@@ -27,7 +27,7 @@ globalThis.Float16Array ??= class Float16Array extends Float32Array {
 };
 const tensors = await import('TUNE/../engine/tensors.js');
 const { arrayOf, checkInputs, convert, inMemory, useHalves } = tensors;
-const { makeStates } = await import('TUNE/../engine/states.js');
+const { makeStates } = await import('TUNE/../engine/tensors.js');
 await useHalves({ inputs: [{ dtype: 'f16' }], outputs: [], states: [] });
 const { dtypes, arrays } = <given>;
 const found = {};

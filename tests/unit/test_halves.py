@@ -93,7 +93,7 @@ def test_weights_are_rounded_if_one_asks_for_it() -> None:
 
 
 SCRIPT = """
-const { halvesOf } = await import('TUNE/trial/f16_words.js');
+const { halvesOf } = await import('TUNE/trial/gpu_trial_memory.js');
 console.log(JSON.stringify([...halvesOf(Float32Array.from(<numbers>))]));
 """
 

@@ -1,4 +1,4 @@
-"""What the camera page reads from a model's output (web/page/findings.js)."""
+"""What the camera page reads from a model's output (web/page/picture_model.js)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from node import run
 
 AREAS = """
-const { areasOf } = await import('TUNE/../page/findings.js');
+const { areasOf } = await import('TUNE/../page/picture_model.js');
 const output = { data: Float32Array.from(<data>), shape: <shape> };
 console.log(JSON.stringify(areasOf(output, <result>).areas));
 """
 LABELS = """
-const { labelsOf } = await import('TUNE/../page/findings.js');
+const { labelsOf } = await import('TUNE/../page/picture_model.js');
 console.log(JSON.stringify(labelsOf({ data: Float32Array.from(<data>) }, <result>).ranked));
 """
 

@@ -10,7 +10,7 @@ from node import run
 #: An engine whose time has a factor for each exchanged kernel, and some noise.
 WORLD = """
 const { adopt } = await import('TUNE/exchange/adopt.js');
-const { confirm } = await import('TUNE/exchange/confirm.js');
+const { confirm } = await import('TUNE/exchange/gain.js');
 const { openLedger } = await import('TUNE/records/ledger.js');
 const given = <given>;
 const log = [];

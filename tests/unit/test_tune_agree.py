@@ -1,4 +1,4 @@
-"""The comparison of two kernels in the model (compare_results.js), in a made-up engine."""
+"""The comparison of two kernels in the model (adopt.js), in a made-up engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from node import run
 
 SCRIPT = """
-const { disagreement } = await import('TUNE/exchange/compare_results.js');
+const { disagreement } = await import('TUNE/exchange/adopt.js');
 const given = <given>;
 const [log, asked] = [[], []];
 let tuned = false;

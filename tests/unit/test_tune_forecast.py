@@ -17,7 +17,7 @@ from node import run
 #: or which it cannot send.
 SESSION = """
 const { openForecast } = await import('TUNE/loop/forecast.js');
-const { openQueue } = await import('TUNE/loop/candidate_queue.js');
+const { openQueue } = await import('TUNE/sources/connection.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const asked = <asked>;
 const { speeds, lists, objective, gold, count, winner, own, shares, question, most } = asked;

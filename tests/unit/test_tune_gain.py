@@ -227,7 +227,7 @@ def test_times_that_fall_are_not_settled() -> None:
 
 
 TURNS = """
-const { pairedRuns } = await import('TUNE/exchange/paired_runs.js');
+const { pairedRuns } = await import('TUNE/exchange/runs.js');
 const module = Uint8Array.from(KERNEL);
 let state = 1;
 /** Numbers from 0 to 1 that are the same each time (Park and Miller). */

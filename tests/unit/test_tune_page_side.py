@@ -229,7 +229,7 @@ def test_classes_come_from_where_the_socket_is(given: list[str], place: str) -> 
 
 REFUSED = """
 globalThis.location = { href: 'https://a.example/' };
-const { encode } = await import('TUNE/sources/frame_codec.js');
+const { encode } = await import('TUNE/sources/answer_checks.js');
 globalThis.WebSocket = class {
   static OPEN = 1;
   readyState = 1;
@@ -267,7 +267,7 @@ def test_a_refusal_is_tried_again_where_that_may_go_well(code: str, kind: str) -
 
 FLOOD = """
 globalThis.location = { href: 'https://a.example/' };
-const { encode } = await import('TUNE/sources/frame_codec.js');
+const { encode } = await import('TUNE/sources/answer_checks.js');
 let closed = 0;
 globalThis.WebSocket = class {
   static OPEN = 1;

@@ -143,7 +143,7 @@ def test_inputs_and_comparison() -> None:
 
 
 FRAMES = """
-import { decode, encode } from 'TUNE/sources/frame_codec.js';
+import { decode, encode } from 'TUNE/sources/answer_checks.js';
 
 const frame = encode({ type: 'kernel', text: 'ü' }, Uint8Array.of(1, 2), Uint8Array.of(3));
 const { header, payload } = decode(frame.buffer);

@@ -1,11 +1,11 @@
-"""A session's kernels as plain data (web/tune/loop/summary.js)."""
+"""A session's kernels as plain data (web/tune/loop/active_session.js)."""
 
 from __future__ import annotations
 
 from node import run
 
 SCRIPT = """
-const { startOf, summaryOf } = await import('TUNE/loop/summary.js');
+const { startOf, summaryOf } = await import('TUNE/loop/active_session.js');
 const { openLedger } = await import('TUNE/records/ledger.js');
 const tables = { tried: {}, bad: {}, sound: {}, refuted: {}, checksums: {} };
 const ledger = openLedger({ objective: 'latency', winners: [], ...tables }, 'digest', 'latency');

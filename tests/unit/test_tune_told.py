@@ -17,8 +17,8 @@ HELLO: dict[str, Any] = {
 }  # fmt: skip
 
 TOLD = """
-const { minimalHello } = await import('TUNE/sources/minimal_hello.js');
-const { encode } = await import('TUNE/sources/frame_codec.js');
+const { minimalHello } = await import('TUNE/sources/socket.js');
+const { encode } = await import('TUNE/sources/answer_checks.js');
 const given = <given>;
 const came = new Map(Object.entries(given.came).map(([spec, found]) => [Number(spec), new Set(found)]));
 const frame = encode({ type: 'hello', ...minimalHello(given.hello, came) });
@@ -80,7 +80,7 @@ def test_the_largest_hello_of_a_page_is_taken() -> None:
 
 SOCKET = """
 globalThis.location = { href: 'https://a.example/' };
-const { decode, encode } = await import('TUNE/sources/frame_codec.js');
+const { decode, encode } = await import('TUNE/sources/answer_checks.js');
 const given = <given>;
 const sent = [];
 let sockets = 0;

@@ -1,4 +1,4 @@
-"""Jobs of an engine that do not end (web/tune/exchange/watchdog.js); the test turns the clock."""
+"""Jobs of an engine that do not end (web/tune/exchange/guard.js); the test turns the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from node import run
 
 SCRIPT = """
-const { watch } = await import('TUNE/exchange/watchdog.js');
+const { watch } = await import('TUNE/exchange/guard.js');
 const given = <given>;
 let look = () => {};
 globalThis.setInterval = (work) => (look = work, 1);

@@ -1,8 +1,8 @@
 """The tuning session of a host without a page; web/tune/tuner.js is the same for pages.
 
 Input: a model and a bench for trials on one device, kernels, a line to a tuning server, seconds.
-Output: events and a summary in the page's words (web/tune/loop/summary.js); the model keeps the
-winners.  A candidate must be correct and faster by itself, then in the model, or it is removed.
+Output: events and a summary in the page's words (web/tune/loop/active_session.js); the model keeps
+the winners.  A candidate must be correct and faster by itself, then in the model, or it is removed.
 """
 
 from __future__ import annotations

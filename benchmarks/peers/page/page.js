@@ -2,7 +2,7 @@
 // Input: requests of the host protocol.  Output: milliseconds, outputs, bytes.
 // Only engines/*.js know the engines.
 
-import { FrameReader, sendMessage } from '/host/framing.js';
+import { FrameReader, sendMessage } from '/host/host_protocol.js';
 import { watchMemories } from './memories.js';
 
 /**
@@ -153,7 +153,7 @@ const bytesOf = (/** @type {Tensor} */ { data }) => new Uint8Array(data.buffer, 
 
 /**
  * @param {WebSocket} socket
- * @param {import('/host/framing.js').Request} request
+ * @param {import('/host/host_protocol.js').Request} request
  */
 async function answer(socket, { id, method, params }) {
   state.value = method;

@@ -7,8 +7,7 @@ import { folderOf } from './bundle.js';
 import { HINT } from './start_worker.js';
 import { openChannel } from './channel.js';
 import { probeHost, threadsFor } from './features.js';
-import { makeStates } from './states.js';
-import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, makeStates, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';
 
 /** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;

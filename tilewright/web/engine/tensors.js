@@ -1,5 +1,6 @@
-// Tensors at the engine's API: checks a caller's inputs against the manifest, and copies them to and from memory.
-// Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an `input` error with the tensor and the fix.
+// Tensors at the engine's API: checks a caller's inputs against the manifest, and copies them to and from memory; states (values that a model
+// keeps between runs, such as a KV cache): read, write, reset.  Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an
+// `input` error with the tensor and the fix.  Memory changes only between runs.
 
 import { EngineError } from './errors.js';
 
@@ -224,4 +225,39 @@ export function copyBox(to, toShape, from, fromShape, box) {
   }
   const [toStep, fromStep] = [toInner, fromInner].map(elementsOf);
   for (let row = 0; row < box[0] && toStep; row++) copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
+}
+
+/** @type {T.MakeStates} */
+export function makeStates(places, enqueue, link, live) {
+  /** @type {(place: T.Placed, data?: any) => Promise<any>} */
+  const ask = async (place, data) => {
+    live();
+    return enqueue(async () => (link.memory ? exchanged(link.memory.buffer, place, data) : link.request('state', { place, data })));
+  };
+  return {
+    names: places.map(({ name }) => name),
+    async read(name) {
+      const place = requireKnown(name, places, 'state');
+      return asDeclared(place.declared, await ask(place));
+    },
+    async write(name, data) {
+      const place = requireKnown(name, places, 'state');
+      // A copy: the write may have to wait, and the caller's array may change.
+      const array = arrayOf(place.dtype).from(convert({ ...place, dtype: place.declared }, data, 'State'));
+      const [expected, found] = [elementsOf(place.shape), array.length];
+      if (found !== expected) throw inputError(place, `has the wrong size: expected ${expected} elements, found ${found}`, 'Give what the shape says, row by row', { expected, found }, 'State');
+      await ask(place, array);
+    },
+    async reset() {
+      await Promise.all(places.map((place) => ask(place, zerosOf(place))));
+    },
+  };
+}
+
+/** Reads a state, or writes `data` to it. @type {T.StateAccess} */
+export function exchanged(buffer, place, data) {
+  const region = regionOf(buffer, place);
+  if (!data) return region.slice();
+  region.set(data);
+  return null;
 }

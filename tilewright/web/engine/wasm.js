@@ -6,7 +6,7 @@ import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
 import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
-import { exchanged } from './states.js';
+import { exchanged } from './tensors.js';
 import { driverOf, kernelsOf } from './vet.js';
 
 const TARGET = 'wasm';

@@ -5,10 +5,9 @@
 import { count, json, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError } from './errors.js';
 import { deviceFor, furtherOf, Health, isFull, layoutOf, refusedWork, requireMade, requireRoom, scoped, SECTION, TEXTS, widen, WORD } from './gpu_device.js';
-import { Kernels } from './gpu_kernels.js';
+import { blockBytesOf, Kernels, planOf } from './gpu_plan.js';
 import { Timing } from './gpu_measure.js';
 import { copyOut, requireBuffer } from './gpu_tensors.js';
-import { blockBytesOf, planOf } from './gpu_plan.js';
 import { MOST_CARRIED, Results, Runs } from './gpu_runs.js';
 import { upload } from './gpu_upload.js';
 import { ownOf } from './tensors.js';

@@ -1,10 +1,62 @@
 // One session of the host protocol: a WebSocket over which Python drives the engine.
-// Input: requests of docs/host-protocol.md.  Output: answers.  methods.js implements the methods; host.js and dawn.mjs
-// are the two places where a session runs, a page and a Node process.
+// Input: requests of docs/host-protocol.md, each one JSON text frame, then one binary frame per described tensor.  Output: answers in the same
+// form.  methods.js implements the methods; host.js and dawn.mjs are the two places where a session runs, a page and a Node process.
 
 import { EngineError, probeHost } from '../engine/engine.js';
-import { FrameReader, sendMessage } from './framing.js';
 import { Methods } from './methods.js';
+
+/**
+ * @typedef {{name: string, dtype: import('../engine/types.js').DType, shape: number[], bytes: number}} Description
+ * @typedef {{id: number, method: string, params: any, parts: ArrayBuffer[]}} Request
+ */
+
+export class FrameReader {
+  /** The request whose binary frames are still coming. @type {Request | null} */
+  #open = null;
+
+  /**
+   * Takes one frame; throws if it breaks the protocol.
+   * @param {string | ArrayBuffer} frame
+   * @returns {Request | null} the request that it completes, if any
+   */
+  take(frame) {
+    if (typeof frame === 'string') {
+      if (this.#open) throw new Error('A text frame came where a binary frame was announced');
+      this.#open = { params: {}, ...JSON.parse(frame), parts: [] };
+    } else {
+      if (!this.#open) throw new Error('A binary frame came that no message announced');
+      const expected = described(this.#open)[this.#open.parts.length].bytes;
+      if (frame.byteLength !== expected) {
+        throw new Error(`A binary frame has ${frame.byteLength} bytes, its description says ${expected}`);
+      }
+      this.#open.parts.push(frame);
+    }
+    const request = /** @type {Request} */ (this.#open);
+    if (request.parts.length < described(request).length) return null;
+    this.#open = null;
+    return request;
+  }
+}
+
+/**
+ * The binary frames that a request announces.
+ * @param {Request} request
+ * @returns {Description[]}
+ */
+const described = ({ params }) => params.inputs ?? [];
+
+/**
+ * Sends a message and its binary frames; drops it if the socket is closed.
+ * @param {WebSocket} socket
+ * @param {object} message
+ * @param {ArrayBuffer[]} parts
+ */
+export function sendMessage(socket, message, parts) {
+  // Python may have disconnected before the answer was ready.
+  if (socket.readyState !== WebSocket.OPEN) return;
+  socket.send(JSON.stringify(message));
+  for (const part of parts) socket.send(part);
+}
 
 const PROTOCOL = 1;
 // WebSocket close codes.
@@ -48,7 +100,7 @@ export function serve(address, show) {
 /**
  * @param {WebSocket} socket
  * @param {Methods} methods
- * @param {import('./framing.js').Request} request
+ * @param {Request} request
  */
 async function answer(socket, methods, request) {
   const { id, method } = request;

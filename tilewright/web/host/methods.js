@@ -1,14 +1,14 @@
 // The methods of the host protocol, each a call of the engine.
 // Input: a request with its binary parts.  Output: a JSON result with its binary parts.
-// host.js and framing.js handle the socket.
+// host_protocol.js handles the socket.
 
 import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js';
 import { arrayOf, requireKnown } from '../engine/tensors.js';
 
 /**
  * @typedef {import('../engine/types.js').Engine} Engine
- * @typedef {import('./framing.js').Request} Request
- * @typedef {import('./framing.js').Description} Description
+ * @typedef {import('./host_protocol.js').Request} Request
+ * @typedef {import('./host_protocol.js').Description} Description
  * @typedef {{result: object, parts: ArrayBuffer[]}} Answer
  */
 

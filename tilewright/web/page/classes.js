@@ -2,8 +2,7 @@
 // Input: the server's /api/standing.  Output: a table with filters, or instructions if there is no data.
 // The server's store counts the votes; the page only shows them.
 
-import { element, make } from './elements.js';
-import { countText } from './formatting.js';
+import { countText, element, make } from './elements.js';
 
 /**
  * A kernel's standing on a class.  `default`: null until the votes agree; `ranked`: best first; `current`: the candidates

@@ -3,10 +3,9 @@
 // all points, or instructions if there is no data.
 
 import { MEASURES, SETTING, pointsOf, read } from './corun_results.js';
-import { element, make } from './elements.js';
+import { countText, element, make } from './elements.js';
 import { showFrontier } from './frontier_view.js';
 import { showTimeline } from './timeline_view.js';
-import { countText } from './formatting.js';
 
 /**
  * @typedef {import('./corun_results.js').Point} Point

@@ -1,5 +1,7 @@
-// Helpers for the page's elements.
-// Input: an id, or a tag with properties, attributes or children.  Output: an element.
+// Helpers of the pages: elements, and numbers and errors as short texts.
+// Input: an id, or a tag with properties, attributes or children; bytes, milliseconds, sizes, errors.  Output: an element, a text.
+
+import { EngineError } from '../engine/engine.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -44,4 +46,39 @@ export function draw(tag, attributes) {
  */
 export function drawText(x, y, textContent, anchor) {
   return Object.assign(draw('text', { x, y, 'text-anchor': anchor }), { textContent });
+}
+
+/** @param {number} bytes */
+export function sizeText(bytes) {
+  if (bytes < 1e5) return `${(bytes / 1e3).toFixed(1)} kB`;
+  return `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;
+}
+
+/** @param {number} milliseconds */
+export function timeText(milliseconds) {
+  if (milliseconds >= 1000) return `${(milliseconds / 1000).toFixed(1)} s`;
+  return `${milliseconds.toFixed(milliseconds < 10 ? 2 : milliseconds < 100 ? 1 : 0)} ms`;
+}
+
+/** @param {Record<string, number>} bucket */
+export function bucketText(bucket) {
+  const sizes = Object.entries(bucket);
+  return sizes.length ? sizes.map(([name, size]) => `${name} = ${size}`).join(', ') : 'fixed shape';
+}
+
+/**
+ * @param {number} count
+ * @param {string} one
+ * @param {string} [many]
+ */
+export const countText = (count, one, many = `${one}s`) => `${count.toLocaleString('en')} ${count === 1 ? one : many}`;
+
+/**
+ * @param {unknown} error
+ * @returns {{code: string, message: string, hint: string}}
+ */
+export function errorText(error) {
+  if (error instanceof EngineError) return { code: error.code, message: error.message, hint: error.hint };
+  const message = error instanceof Error ? error.message : String(error);
+  return { code: 'host', message: `Unexpected error: ${message}`, hint: 'Reload the page' };
 }

@@ -4,7 +4,7 @@
 
 import { EngineError, inspect } from '../engine/engine.js';
 import { addressFor } from '../tune/device/visit.js';
-import { countText } from './formatting.js';
+import { countText } from './elements.js';
 
 const LIST = '/api/bundles';
 export const EMBEDDING = 'sentence_embedding';

@@ -6,21 +6,21 @@ const CACHE = 'tilewright-page-v3';
 
 const FILES = [
   '/', '/camera', '/classes', '/corun', '/style.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
-  ...['camera', 'classes', 'collection', 'corun', 'corun_results', 'device_view', 'elements', 'find_bundle', 'findings', 'formatting', 'frontier_view', 'latency_view', 'model', 'picture_model', 'picture_sources', 'picture_view', 'ranking_view', 'search', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view']
+  ...['camera', 'classes', 'collection', 'corun', 'corun_results', 'elements', 'find_bundle', 'frontier_view', 'model', 'picture_model', 'picture_sources', 'search', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'cache_eviction', 'changes', 'channel', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'float16', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_in_thread', 'gpu_kernels', 'gpu_measure', 'gpu_plan', 'gpu_runs', 'gpu_tensors', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'inspect', 'loader', 'measure', 'opfs_cache', 'plan_runner', 'pool', 'pool_worker', 'requests', 'restart', 'signatures', 'start_worker', 'states', 'tensors', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zero_inputs']
+  ...['abi', 'auto', 'bundle', 'cache_eviction', 'changes', 'channel', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'float16', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_in_thread', 'gpu_measure', 'gpu_plan', 'gpu_runs', 'gpu_tensors', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'inspect', 'loader', 'measure', 'opfs_cache', 'plan_runner', 'pool', 'pool_worker', 'requests', 'restart', 'signatures', 'start_worker', 'tensors', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zero_inputs']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
-  ...['active_session', 'candidate', 'candidate_queue', 'forecast', 'hot_kernels', 'latency', 'objective', 'pace', 'session_lock', 'summary']
+  ...['active_session', 'candidate', 'forecast', 'hot_kernels', 'objective', 'pace', 'session_lock']
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
-  ...['checks', 'clock', 'f16_words', 'freeze_builtins', 'gpu_specs', 'gpu_timing', 'gpu_trial_memory', 'gpu_trial_worker', 'inputs', 'judge', 'pairs', 'specs', 'statistics', 'timing', 'trial_memory', 'trial_worker', 'trials', 'yielding']
+  ...['checks', 'clock', 'gpu_specs', 'gpu_timing', 'gpu_trial_memory', 'gpu_trial_worker', 'inputs', 'judge', 'pairs', 'specs', 'statistics', 'timing', 'trial_memory', 'trial_worker', 'trials', 'yielding']
     .map((name) => `/tune/trial/${name}.js`),
-  ...['adopt', 'compare_results', 'confirm', 'gain', 'guard', 'paired_runs', 'runs', 'unresponsive_gpu', 'watchdog']
+  ...['adopt', 'gain', 'guard', 'runs', 'unresponsive_gpu']
     .map((name) => `/tune/exchange/${name}.js`),
-  ...['answer_checks', 'connection', 'frame_codec', 'minimal_hello', 'signed', 'socket']
+  ...['answer_checks', 'connection', 'signed', 'socket']
     .map((name) => `/tune/sources/${name}.js`),
   ...['device_record', 'engine_state', 'kernels', 'ledger', 'persist', 'reports']
     .map((name) => `/tune/records/${name}.js`),

@@ -5,10 +5,9 @@
 import { forget, restore } from '../tune/records/persist.js';
 import { browserFamily } from '../tune/device/device_class.js';
 import { rememberClass } from '../tune/device/visit.js';
-import { element } from './elements.js';
+import { countText, element, errorText } from './elements.js';
 import { TuningLog } from './tuning_log.js';
 import { showPreview, TuningView } from './tuning_view.js';
-import { countText, errorText } from './formatting.js';
 
 /** @typedef {import('../engine/types.js').Engine} Engine */
 

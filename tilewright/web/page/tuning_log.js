@@ -3,7 +3,7 @@
 // It does not touch the page.
 
 import { topOf } from '../tune/records/reports.js';
-import { countText, timeText } from './formatting.js';
+import { countText, timeText } from './elements.js';
 
 /**
  * A trial's verdict, simplified for display.

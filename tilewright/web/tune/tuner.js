@@ -8,8 +8,7 @@ import { requireOptions } from '../engine/tensors.js';
 import { withSessionLock } from './loop/session_lock.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
 import { hear, makePace, shown } from './loop/pace.js';
-import { summaryOf } from './loop/summary.js';
-import { ActiveSession } from './loop/active_session.js';
+import { ActiveSession, summaryOf } from './loop/active_session.js';
 
 const OPTIONS = 'absence, budget, check, device, objective, onEvent, patience, report, rounds, seconds, signal, source, specs';
 

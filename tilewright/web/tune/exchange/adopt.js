@@ -1,10 +1,13 @@
 // Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there. Input: the engine, a kernel.  Output:
 // whether it stays.  A trial uses one thread and its own memory.  Here the engine's own step is timed before and after.  If one dispatch
 // computes the step with others, the whole plan is timed, since an exchanged kernel makes the step a dispatch of its own.
+//
+// Before that, the results of both kernels are compared in the engine, on the data of the page's last run: a trial has made-up data, so a kernel
+// could tell it from a real run.  The old kernel is in use before and after, unless it fails.
 
-import { planTimes, runsOf, unlessTrapped } from './runs.js';
-import { median } from '../trial/statistics.js';
 import { mayRun } from '../loop/hot_kernels.js';
+import { median } from '../trial/statistics.js';
+import { planTimes, runsOf, unlessTrapped } from './runs.js';
 
 /** The least runs of a step per measurement: the first one finds cold caches. */
 const LEAST_STEPS = 3;
@@ -54,4 +57,34 @@ export async function adopt(engine, pace, target, change, back) {
   }
   if (worse()) await pace.job(() => engine.swap([back]), true);
   return { stays: !worse(), better: WORSE * median(after) < median(before), before: median(before), after: median(after) };
+}
+
+/** Attempts at a comparison during which the page leaves the inputs of its last run as they are. */
+const TRIES = 3;
+
+/** @type {Tune.Disagreement} */
+export async function disagreement({ engine, pace, specs, trials }, { plan, bucket, step, alone }, change, back) {
+  if (!alone) return null;
+  const { place, ...facts } = specs.resultOf(plan, step);
+  // What is computed together leaves nothing in memory for its later steps: they all run, one by one.
+  const first = specs.firstOf(plan, step);
+  const only = Array.from({ length: step + 1 - first }, (_, number) => first + number);
+  const look = async () => (mayRun(engine, plan) ? (await engine.profile({ bucket, runs: 1, only, read: place })).read : undefined);
+  // One job, so that it takes no longer than it must.
+  const looks = () => pace.job(async () => {
+    const before = await look();
+    await engine.swap([change]);
+    const found = await look();
+    await engine.swap([back]);
+    return [before, found, await look()];
+  });
+  for (let left = TRIES; left; left--) {
+    const [wanted, found, again] = await looks();
+    if (!wanted || !found || !again) return null;
+    // The page may fill its arrays anew at any time.
+    if (!wanted.every((byte, at) => byte === again[at])) continue;
+    const differs = await trials.compare({ ...facts, found, wanted });
+    return differs ? { verdict: 'wrong', why: `in the model ${differs}` } : null;
+  }
+  return { verdict: 'refused', why: 'the results of the kernel in use changed while it was compared with it' };
 }

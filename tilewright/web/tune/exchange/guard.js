@@ -1,16 +1,16 @@
 // Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and restarts the engine. Input: an engine
 // with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; a run that did not end is repeated.
 // A kernel can write anywhere in the model's memory, so nothing that is read from it is proof.  A GPU that a trial made unresponsive is
-// given up, too (unresponsive_gpu.js).
+// given up, too (unresponsive_gpu.js).  A watchdog notices by the engine's slowest run so far that a job does not end; runs that the page holds
+// back do not count.
 
 import { PREEMPT } from '../../engine/abi.js';
-import { stepOf, wordsOf } from '../../engine/plan_runner.js';
 import { EngineError } from '../../engine/errors.js';
+import { stepOf, wordsOf } from '../../engine/plan_runner.js';
 import { isLost, requireWhole, startAgain } from '../../engine/restart.js';
 import { changeOf, condemn, recall } from '../records/device_record.js';
 import { tunedOf } from '../records/engine_state.js';
-import { answers, replacedEngine, listening } from './unresponsive_gpu.js';
-import { watch } from './watchdog.js';
+import { answers, listening, replacedEngine } from './unresponsive_gpu.js';
 
 /**
  * The most losses of the GPU device that are recovered from; after the second no tuned kernel is used, since one may have been the cause.
@@ -272,4 +272,48 @@ function blamed({ parts: { memory, program: { plans } } }, winners) {
   const step = memory ? Atomics.load(wordsOf(memory), stepOf(0)) - 1 : -1;
   if (step < 0) return winners;
   return winners.filter(({ spec }) => plans.some(({ steps }) => steps[step]?.spec === spec));
+}
+
+/** Milliseconds between two checks.  Checks are counted, not time, since the device may sleep. */
+const LOOK = 500;
+/** The least milliseconds that a job may take. */
+const TIMEOUT = 5000;
+/** The multiple of the page's slowest run so far that a job may take: the tuner times many runs in one job. */
+const TIMES = 50;
+/** Operations per millisecond that every device can do, for models that have not run yet. */
+const SLOW = 1e5;
+
+/**
+ * A function through which jobs pass.  It calls `act` when none of them has ended for too long; once more, with true, if that did not help.
+ * @type {Tune.Watch}
+ */
+export function watch({ info: { plans } }, held, slowest, act) {
+  const least = Math.max(TIMEOUT, ...plans.map(({ flops }) => flops / SLOW));
+  let [acts, times, open, silent] = [0, 1, 0, 0];
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let timer;
+  function rest() {
+    clearInterval(timer);
+    timer = undefined;
+  }
+  function look() {
+    if (held()) silent = 0;
+    if (++silent * LOOK < Math.max(least, TIMES * slowest()) * times) return;
+    silent = 0;
+    if (acts < 2) act(acts++ > 0);
+  }
+  return async (job, runs = 1) => {
+    open++;
+    times = Math.max(times, runs / TIMES);
+    timer ??= setInterval(look, LOOK);
+    try {
+      return await job;
+    } finally {
+      silent = acts = 0;
+      if (!--open) {
+        times = 1;
+        rest();
+      }
+    }
+  };
 }

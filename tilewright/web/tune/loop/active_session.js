@@ -1,25 +1,23 @@
 // What a tuning session does while no other one tunes its bundle: opens all that it needs, tries candidates, settles what it found.
-// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels.  tuner.js says when it begins
-// and ends.
+// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels; its kernels as plain data, for
+// the `start` event and the summary, with times and gains from their trials: warm, alternating, one thread.  The latency of the whole model is
+// from the page's own runs if there were enough, else from extra runs.  tuner.js says when the session begins and ends.
 
 import { EngineError } from '../../engine/errors.js';
 import { backendOf } from '../backend/backend.js';
 import { browserFamily, classify, MONTH } from '../device/device_class.js';
-import { confirm } from '../exchange/confirm.js';
-import { sessionGain } from '../exchange/gain.js';
+import { confirm, exchanges, NONE, sessionGain, unknown } from '../exchange/gain.js';
 import { guardOf } from '../exchange/guard.js';
+import { settled, usual, warmUp } from '../exchange/runs.js';
+import { aboutKernels, bundleName, keep, recall } from '../records/device_record.js';
 import { openLedger } from '../records/ledger.js';
 import { restore } from '../records/persist.js';
-import { aboutKernels, bundleName, keep, recall } from '../records/device_record.js';
 import { openReports } from '../records/reports.js';
-import { openConnection } from '../sources/connection.js';
+import { openConnection, openQueue } from '../sources/connection.js';
 import { MOST_BYTES } from '../trial/specs.js';
 import { openTrials } from '../trial/trials.js';
 import { handle } from './candidate.js';
 import { openForecast } from './forecast.js';
-import { openLatency } from './latency.js';
-import { startOf, summaryOf } from './summary.js';
-import { openQueue } from './candidate_queue.js';
 import { findTargets } from './hot_kernels.js';
 
 /** Trials between two saves of the record if nothing was adopted. */
@@ -337,3 +335,82 @@ const isBelieved = ({ info, parts }, { origin, signed }) => signed || (origin ==
 
 /** @param {unknown} error */
 const codeOf = (error) => error instanceof EngineError && error.code;
+
+/** @type {Tune.StartOf} */
+export const startOf = ({ targets, ledger }) => [...targets.values()].map(({ spec, plan, node, part, share, kernel, flops }) => {
+  const { kind = kernel, shape = '', fixed = '', default: own = 0 } = ledger.offers.get(spec) ?? {};
+  const { candidate = 0, schedule = '', moved = false } = ledger.winner(spec) ?? {};
+  const current = ledger.winner(spec) ? { candidate, schedule, gain: gainOf(ledger, spec), moved } : null;
+  return { spec, plan, kind, shape, fixed, node, part, share, flops, default: own, current };
+});
+
+/** Null if it was never measured. @type {(ledger: Tune.Ledger, spec: number) => number | null} */
+const gainOf = (ledger, spec) => (ledger.unknown(spec) ? null : ledger.gain(spec));
+
+/** Without tools: the summary of a session that ended while it started. @type {Tune.SummaryOf} */
+export function summaryOf({ rounds, spent, latency, gain }, tools) {
+  const at = (/** @type {number | null} */ candidate, /** @type {number} */ milliseconds, /** @type {number} */ flops, schedule = '') => (
+    { candidate, schedule, milliseconds, gflops: flops / milliseconds / 1e6 });
+  const kernels = [...tools?.targets.values() ?? []].map(({ spec, kernel, node, own, flops }) => {
+    const { ledger } = /** @type {Tune.Tools} */ (tools);
+    const offer = ledger.offers.get(spec);
+    const gain = gainOf(ledger, spec);
+    return {
+      spec, kind: offer?.kind ?? kernel, shape: offer?.shape ?? '', fixed: offer?.fixed ?? '', node, gain, tried: ledger.tried(spec).length,
+      default: at(ledger.own(spec), own, flops), current: at(ledger.current(spec), own / (gain ?? NaN), flops, ledger.winner(spec)?.schedule),
+    };
+  });
+  const told = gain ?? (tools && exchanges(tools).length ? unknown('the session ended before the measurement') : NONE);
+  return { rounds, seconds: spent / 1000, class: tools?.device ?? '', kernels, latency, gain: told };
+}
+
+/** The number of page runs that is enough. */
+const RUNS = 8;
+/** The least milliseconds of extra runs. */
+const LOOK = 60;
+/** The most of the tuning time, as a share, for extra runs. */
+const SHARE = 0.1;
+/** Milliseconds of a plan above which even the first latency must keep to that share. */
+const ENDLESS = 1000;
+/** Extra runs that a latency is expected to take. */
+const FEWEST = 4;
+
+/** @type {Tune.OpenLatency} */
+export function openLatency({ engine, pace, target: { plan, whole }, story, onEvent }) {
+  const { dims: bucket } = engine.parts.manifest.plans[plan];
+  /** Milliseconds spent on extra runs. */
+  let looked = 0;
+  /** True if the latest latency is that of the kernels in use. */
+  let known = false;
+
+  const tell = (/** @type {number} */ round, /** @type {number} */ milliseconds) => {
+    story.latency = milliseconds;
+    onEvent({ type: 'latency', round, plan, milliseconds });
+  };
+
+  return {
+    tell,
+
+    /** Called when other kernels are in use: earlier runs no longer count. */
+    changed() {
+      known = false;
+      pace.forgetRuns();
+    },
+
+    async look(round, due = true) {
+      if (known && !due) return;
+      let times = pace.recent(plan);
+      if (times.length < RUNS || !settled(times)) {
+        const first = story.latency === null;
+        const cost = Math.max(LOOK, FEWEST * (story.latency ?? whole));
+        if ((!due || (first && whole > ENDLESS)) && looked + cost > SHARE * pace.spent) return;
+        const from = pace.spent;
+        times = await warmUp(engine, pace, { plan, bucket }, first ? undefined : LOOK);
+        looked += pace.spent - from;
+      }
+      pace.forgetRuns();
+      known = true;
+      if (times.length) tell(round, usual(times));
+    },
+  };
+}

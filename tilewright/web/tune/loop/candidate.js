@@ -3,8 +3,7 @@
 
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
-import { adopt } from '../exchange/adopt.js';
-import { disagreement } from '../exchange/compare_results.js';
+import { adopt, disagreement } from '../exchange/adopt.js';
 import { guardOf } from '../exchange/guard.js';
 import { BAD, COMPILERS, RIGHT } from '../records/ledger.js';
 import { backendOf } from '../backend/backend.js';

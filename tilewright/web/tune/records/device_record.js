@@ -6,7 +6,7 @@
 import { sha256 } from '../../engine/files.js';
 import { backendOf } from '../backend/backend.js';
 import { readKernels } from './kernels.js';
-import { decode, encode } from '../sources/frame_codec.js';
+import { decode, encode } from '../sources/answer_checks.js';
 import { LATENCY } from '../loop/objective.js';
 import { tunedOf } from './engine_state.js';
 

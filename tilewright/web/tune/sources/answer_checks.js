@@ -1,5 +1,8 @@
-// What the tuner relies on in answers of servers and in lists of static builds: the forms, and the error for what has another one.
-// Input: data from outside.  Output: the same data.  Values that a trial refuses (tiles, scratch) are not checked here.
+// What arrives from servers and in lists of static builds: binary frames, the forms that the tuner relies on, the error for other ones.
+// Input: data from outside.  Output: the same data, or a frame's header and payload.  Values that a trial refuses (tiles, scratch) are not
+// checked here.
+//
+//    frame: header length (u32, little-endian), header (JSON, UTF-8), payload
 
 import { count, requireForm } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
@@ -48,5 +51,34 @@ export function heard(value, form, what) {
     return requireForm(value, form, what);
   } catch (error) {
     throw new EngineError('input', `The tuning server sends a malformed message: ${error instanceof Error ? error.message : error}`, 'Update the server, or this page', { what });
+  }
+}
+
+/** @type {Tune.Encode} */
+export function encode(header, ...payloads) {
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const frame = new Uint8Array(payloads.reduce((sum, { length }) => sum + length, 4 + text.length));
+  new DataView(frame.buffer).setUint32(0, text.length, true);
+  frame.set(text, 4);
+  let at = 4 + text.length;
+  for (const payload of payloads) {
+    frame.set(payload, at);
+    at += payload.length;
+  }
+  return frame;
+}
+
+/** @type {Tune.Decode} */
+export function decode(frame) {
+  const bytes = new Uint8Array(frame);
+  const length = bytes.length < 4 ? Infinity : new DataView(frame).getUint32(0, true);
+  try {
+    if (4 + length > bytes.length) throw new Error('it is cut off');
+    const header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(4, 4 + length)));
+    if (Object(header) !== header) throw new Error('its header is no object');
+    return { header, payload: bytes.slice(4 + length) };
+  } catch (error) {
+    throw new EngineError('network', `A frame of ${bytes.length} bytes is not a message: ${error instanceof Error ? error.message : error}`,
+      'Update the server, or this page', { bytes: bytes.length });
   }
 }

@@ -1,9 +1,11 @@
-// The connection to a source of candidates: retries with exponential backoff, and reconnects with all that was tried.
-// Input: a source, a function that makes the hello.  Output: classes, candidates; the last error after ATTEMPTS failures.
+// The connection to a source of candidates: retries with exponential backoff, and reconnects with all that was tried; and what is tried next.
+// Input: a source, a function that makes the hello, the forecast.  Output: classes, candidates, kernels that are done; the last error after
+// ATTEMPTS failures.  The queue asks the source until there is enough to choose from: a source that takes long, or is lost, delays no candidate
+// that has arrived.
 
 import { EngineError } from '../../engine/errors.js';
-import { CLASSES, heard } from './answer_checks.js';
 import { sleep, unless } from '../loop/pace.js';
+import { CLASSES, heard } from './answer_checks.js';
 
 /** Milliseconds of the first backoff, and the maximum; it doubles with each failure, with jitter. */
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
@@ -71,3 +73,57 @@ export function openConnection({ source, hello, welcomed, signal, onEvent }) {
 
 /** Whether the connection is lost, which may be mended. @param {unknown} error */
 export const isLost = (error) => error instanceof EngineError && error.code === 'network';
+
+/** Candidates, none of them expected to be slow, that are chosen from. */
+const CHOICE = 8;
+/** Milliseconds to wait for so many; then one of fewer is tried. */
+const TIMEOUT = 100;
+/** So many may come without a rest: all that come are compared with all in hand. */
+const AT_ONCE = 8;
+
+/** @type {Tune.OpenQueue} */
+export function openQueue({ line, forecast, pace, signal, isOver }) {
+  /** What the source was asked for and has not sent yet. @type {Promise<{sent?: Awaited<ReturnType<Tune.Connection['next']>>, error?: unknown}> | null} */
+  let coming = null;
+  /** The source has no more, or is lost. */
+  let dry = false;
+  /** @type {unknown} */
+  let failure = null;
+
+  const ask = () => line.next().then((sent) => ({ sent }), (/** @type {unknown} */ error) => ({ error }));
+
+  return {
+    async next() {
+      /** @type {Promise<null> | null} */
+      let late = null;
+      for (let arrivals = 0; ;) {
+        const chosen = forecast.next(dry ? 0 : CHOICE);
+        if (chosen) return chosen;
+        if (failure) throw failure;
+        if (dry) return null;
+        coming ??= ask();
+        late ??= forecast.peek() ? sleep(TIMEOUT, signal).then(() => null) : null;
+        const came = await unless(late ? Promise.race([coming, late]) : coming, signal);
+        if (!came) {
+          late = null;
+          const one = forecast.next(1);
+          if (one) return one;
+          // A new welcome has emptied the hand.
+          continue;
+        }
+        coming = null;
+        const { sent, error } = came;
+        if (error && !isLost(error)) throw error;
+        if (sent && 'done' in sent) return sent;
+        [dry, failure] = [!sent, error ?? null];
+        if (!sent) continue;
+        forecast.take(sent);
+        const { milliseconds = 0 } = sent;
+        // It was compiled here, which took time of the session.
+        pace.spend(milliseconds);
+        if (milliseconds || ++arrivals % AT_ONCE === 0) await pace.turn();
+        if (milliseconds && isOver()) return forecast.next(1);
+      }
+    },
+  };
+}

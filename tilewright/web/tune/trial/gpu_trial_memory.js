@@ -7,10 +7,9 @@
 import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
-import { beat, beating as steadily, yieldNow } from './yielding.js';
 import { checksOf, Lost, Refused, Trapped } from './checks.js';
-import { halvesOf } from './f16_words.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
+import { beat, beating as steadily, yieldNow } from './yielding.js';
 
 /** Words before everything else, and between two regions; every buffer begins at a multiple of it. */
 const CANARY = 64;
@@ -350,3 +349,21 @@ export const { accept, check, refutation } = checksOf({
     device.queue.writeBuffer(place().buffer, WORD * regionOf(number).from, wordsFrom(buffer, bytes));
   },
 });
+
+const [BIAS, FRACTION, LARGEST, SUBNORMAL] = [112 << 23, 13, 65504, 2 ** -14];
+
+/**
+ * Numbers as f16, for kernels that read such buffers: words with two finite numbers each, the first in the low bits; ties and too large
+ * numbers round towards 0.
+ * @type {Tune.HalvesOf}
+ */
+export function halvesOf(numbers) {
+  const found = new Uint16Array(2 * Math.ceil(numbers.length / 2));
+  const one = new Float32Array(1), bits = new Uint32Array(one.buffer);
+  numbers.forEach((number, at) => {
+    one[0] = Math.min(Math.abs(number), LARGEST);
+    const size = one[0] < SUBNORMAL ? Math.floor(one[0] * 2 ** 24) : (bits[0] - BIAS) >> FRACTION;
+    found[at] = size | (number < 0 ? 1 << 15 : 0);
+  });
+  return new Uint32Array(found.buffer);
+}

@@ -2,11 +2,10 @@
 // device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each candidate, or an error if something fails before the candidate runs.  If
 // a kernel hangs, the page terminates the worker.
 
-import { contest } from './pairs.js';
-import { allowed, arrayOf, difference, isFloat } from './inputs.js';
-import { beginWork, yieldNow, rest, workedUntilNow } from './yielding.js';
 import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
-import { freezeBuiltIns } from './freeze_builtins.js';
+import { allowed, arrayOf, difference, isFloat } from './inputs.js';
+import { contest } from './pairs.js';
+import { beginWork, rest, workedUntilNow, yieldNow } from './yielding.js';
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
 const LIMITS = [400, 650];
@@ -302,4 +301,30 @@ class Judge {
 /** Sends a slow kernel's results to the page, if no candidate has run in this worker. @type {Tune.Tell} */
 function tell({ facts: { spec }, sets }) {
   self.postMessage({ expected: { spec, sets: Object.fromEntries(Object.entries(sets).map(([name, { wanted }]) => [name, wanted])) } });
+}
+
+/** @type {any[]} */
+const BUILT_IN = [
+  Object, Function, Boolean, Symbol, Number, BigInt, Math, String, RegExp, Date, Array, Map, Set, WeakMap, WeakSet, Promise, Proxy, Reflect,
+  JSON, Atomics, ArrayBuffer, DataView, Object.getPrototypeOf(Uint8Array), Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array,
+  Int32Array, Uint32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array, TextDecoder, TextEncoder,
+  WebAssembly, WebAssembly.Module, WebAssembly.Instance, WebAssembly.Memory, WebAssembly.Table, WebAssembly.Global,
+  Object.getPrototypeOf([][Symbol.iterator]()), Object.getPrototypeOf(new Map()[Symbol.iterator]()),
+  // Browsers may hide it without isolation.
+  ...(globalThis.SharedArrayBuffer ? [SharedArrayBuffer] : []),
+];
+
+/**
+ * Freezes JavaScript's built-in objects before the first candidate arrives.  Even if a defect lets a candidate run code, it cannot redefine
+ * functions that compute its verdict.  Errors are not frozen: their subclasses assign `name`, which a frozen prototype would refuse.
+ */
+function freezeBuiltIns() {
+  for (const known of BUILT_IN) {
+    Object.freeze(known);
+    if (known.prototype) Object.freeze(known.prototype);
+  }
+  Object.freeze(Object.getPrototypeOf(performance));
+  for (const name of ['performance', 'WebAssembly', 'Math', 'Number', 'Object', 'Array', 'Atomics', 'postMessage']) {
+    Object.defineProperty(globalThis, name, { value: globalThis[/** @type {'Math'} */ (name)], writable: false, configurable: false });
+  }
 }
