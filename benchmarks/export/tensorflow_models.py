@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True, help="the folder of ONNX files")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the others")
     parser.add_argument("--format", choices=sorted(WRITERS), help="only this one")
-    parser.add_argument("--gpu", action="store_true", help="the models of gpu_peers.py")
+    parser.add_argument("--gpu", action="store_true", help="the models of peers.webgpu")
     parser.add_argument("--small", action="store_true", help="with --gpu: its small forms")
     parser.add_argument("names", nargs="*", help="only these cases")
     add_force(parser)

@@ -106,7 +106,7 @@ class Net:
 
 def unet(size: int = 256, widths: Sequence[int] = WIDTHS, groups: int = GROUPS) -> onnx.ModelProto:
     """A U-Net with group norms and SiLU on an image: as PyTorch's exporter writes that of
-    nvidia_models.py."""
+    cuda.pytorch."""
     b = Net()
 
     def half(x: str, inside: int, outside: int, size: int) -> str:

@@ -63,5 +63,5 @@ ON_GPU: dict[str, Engine] = {
     )
 }  # fmt: skip
 CUBLAS = Engine("cublas", "cuBLAS")
-#: All that gpu_peers.py compares.
+#: All that peers.webgpu compares.
 ON_GPUS = {**ON_GPU, CUBLAS.name: CUBLAS}
