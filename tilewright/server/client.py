@@ -1,8 +1,7 @@
-"""A session's client, and the desk: its interface to what other devices reported.
+"""A session's client, and its interface to what other devices reported.
 
-Input: a client's hello.  Output: `Client`; `CrowdResults`, which is also the desk of a site without
-a
-store: it knows no results and takes no reports.  The desk with a store is in reports.py.
+Input: a client's hello.  Output: `Client`; `CrowdResults`, which serves a site without a store: it
+knows no results and takes no reports.  reports.py has the one with a store.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Page:
 
 
 class CrowdResults:
-    """The desk of a site without a store.  open: whether it takes reports"""
+    """Of a site without a store: nothing.  open: whether it takes reports"""
 
     open = False
 

@@ -33,10 +33,10 @@ class StoredResults(CrowdResults):
     open = True
 
     def __init__(
-        self, ledger: AsyncStore, workshop: SessionResources, buckets: TokenBuckets
+        self, kernel_store: AsyncStore, resources: SessionResources, buckets: TokenBuckets
     ) -> None:
-        self._ledger = ledger
-        self._workshop = workshop
+        self._kernel_store = kernel_store
+        self._resources = resources
         self._buckets = buckets
 
     async def submit(self, report: Report, client: Client) -> Ack:
@@ -62,37 +62,37 @@ class StoredResults(CrowdResults):
             gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
             answers=answers(report, client),
         )
-        accepted, why = await self._ledger.submit(stored, source)
+        accepted, why = await self._kernel_store.submit(stored, source)
         reason = cast(Reason, why if why in _REASONS else "refused")
         return Ack(nonce=report.nonce, accepted=accepted, reason=reason)
 
     def close(self) -> None:
-        self._ledger.close()
+        self._kernel_store.close()
 
     async def crowd(self, client: Client) -> list[KernelResults]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
-        standings = await self._ledger.standings(keys)
+        standings = await self._kernel_store.standings(keys)
         asked = zip(client.hello.specs, keys, standings, strict=True)
         return await asyncio.gather(*(self._one(client, *found) for found in asked))
 
     async def winners(self, opened: OpenedBundle, device: str, browser: Browser) -> Winners:
         try:
-            settled = await self._ledger.settled(device, browser)
+            settled = await self._kernel_store.settled(device, browser)
         except Unavailable:
             return {}
         best = {spec: settled[key] for spec, key in enumerate(opened.keys) if key in settled}
-        return await self._workshop.winners(opened, device, best) if best else {}
+        return await self._resources.winners(opened, device, best) if best else {}
 
     def stats(self) -> dict[str, object]:
-        ledger = self._ledger
-        failures = dict(ledger.failures)
-        return {"open": self.open, "failures": failures, "resting": ledger.resting}
+        kernel_store = self._kernel_store
+        failures = dict(kernel_store.failures)
+        return {"open": self.open, "failures": failures, "resting": kernel_store.resting}
 
     async def overview(self, device: str | None, number: int) -> Page:
         if device is not None:
             catalogue.device_class(device)  # it exists
         try:
-            return await self._ledger.page(device, number)
+            return await self._kernel_store.page(device, number)
         except Unavailable as error:
             message = "The store does not answer, or others wait for pages"
             raise Busy(message, hint="Try again later", store=error.code or "busy") from error
@@ -113,7 +113,7 @@ class StoredResults(CrowdResults):
         if first or standing.voices >= QUORUM:
             return KernelResults(tuple(own), *stages)
         near = [device.id for device in catalogue.similar_classes(space.device)]
-        found = await self._ledger.similar(key, near)
+        found = await self._kernel_store.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
         first_of: dict[int, KnownCandidate] = {}
         for each in (*known, *own):
@@ -125,9 +125,9 @@ class StoredResults(CrowdResults):
         none."""
         objective = client.hello.objective
         try:
-            theirs = await self._workshop.space(client.opened, spec, ranked.device, objective)
+            theirs = await self._resources.space(client.opened, spec, ranked.device, objective)
         except Exception:
-            # the workshop logged it; the client's own space still works
+            # `space` logged it; the client's own space still works
             return None
         if theirs.checksum != ranked.space:
             return None

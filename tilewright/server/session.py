@@ -113,15 +113,15 @@ class Session:
     def __init__(
         self,
         socket: WebSocket,
-        workshop: SessionResources,
-        desk: CrowdResults,
+        resources: SessionResources,
+        results: CrowdResults,
         counts: Counts,
         limits: SessionLimits,
         source: Callable[[], str],
     ) -> None:
         self._socket = socket
-        self._workshop = workshop
-        self._desk = desk
+        self._resources = resources
+        self._results = results
         self._counts = counts
         self._limits = limits
         self._source = source
@@ -183,7 +183,7 @@ class Session:
 
     async def _admit(self, hello: Hello) -> Client:
         """The client of this hello.  Raises a `Refusal`."""
-        opened = await self._workshop.open(hello.bundle, hello.digest)
+        opened = await self._resources.open(hello.bundle, hello.digest)
         device = catalogue.device_class(hello.device)
         if not (device.tunable and opened.runs(device, hello.variant)):
             raise Unknown(
@@ -198,10 +198,10 @@ class Session:
         ]
         hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
         client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces)
-        crowd = dict(zip(spaces, await self._desk.crowd(client), strict=True))
+        crowd = dict(zip(spaces, await self._results.crowd(client), strict=True))
         # a question costs the device time: it is asked only where the votes can count; a page that
         # checks gets no candidate to answer with
-        asks = self._desk.open and client.votes and not hello.check
+        asks = self._results.open and client.votes and not hello.check
         offers = {}
         for spec, space in spaces.items():
             own = opened.default(spec, hello.variant, space, hello.features)
@@ -216,7 +216,7 @@ class Session:
     async def _spaces(self, hello: Hello, opened: OpenedBundle, device: str) -> dict[int, Space]:
         """The space of each kernel; kernels whose space cannot be made are left out."""
         found = await asyncio.gather(
-            *(self._workshop.space(opened, s, device, hello.objective) for s in hello.specs),
+            *(self._resources.space(opened, s, device, hello.objective) for s in hello.specs),
             return_exceptions=True,
         )
         spaces = {}
@@ -282,7 +282,7 @@ class Session:
     async def _report(self) -> None:
         while True:
             report = await self._reports.get()
-            ack = await self._desk.submit(report, self._client)
+            ack = await self._results.submit(report, self._client)
             try:
                 await self._answer(ack)
             except _Gone:
@@ -325,12 +325,12 @@ class Session:
         """Makes and sends a candidate; False if it cannot be made."""
         client, variant = self._client, self._client.hello.variant
         space = client.spaces[spec]
-        built = await self._workshop.candidate(client.opened, spec, space, candidate, variant)
+        built = await self._resources.candidate(client.opened, spec, space, candidate, variant)
         if built is None:
             return False
         self._credit -= 1
         header = catalogue.message(
-            client.opened, spec, space, candidate, built, self._workshop.signer
+            client.opened, spec, space, candidate, built, self._resources.signer
         )
         await self._send(header, built.module)
         return True

@@ -70,22 +70,22 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Pseudonyms(tuning.secret)
-        self._workshop = SessionResources(bundles, tuning.makers, tuning.cache, tuning.signer)
-        self._desk = _desk(tuning, self._workshop)
+        self._resources = SessionResources(bundles, tuning.makers, tuning.cache, tuning.signer)
+        self._results = _results(tuning, self._resources)
         self._counts = Counts()
         self._sessions: Counter[tuple[str, str]] = Counter()
 
     def close(self) -> None:
         """When the server ends."""
-        self._workshop.close()
-        self._desk.close()
+        self._resources.close()
+        self._results.close()
 
     def routes(self) -> list[BaseRoute]:
         return [
             WebSocketRoute(SOCKET, self._socket),
             Route("/api/classes", self._classes),
             Route("/api/standing", self._standing),
-            Tuned(self._workshop, self._desk).route(),
+            Tuned(self._resources, self._results).route(),
             Route("/api/stats", self._stats),
         ]
 
@@ -102,7 +102,7 @@ class Tuner:
         visitor = (network(address), of)
         counts, limits = self._counts, self._tuning.limits
         await socket.accept()
-        session = Session(socket, self._workshop, self._desk, counts, limits, source)
+        session = Session(socket, self._resources, self._results, counts, limits, source)
         for number, most, whose in (
             (counts.sessions, limits.sessions, "The server"),
             (self._sessions[visitor], limits.each, "This network"),
@@ -151,7 +151,7 @@ class Tuner:
         try:
             if not (number.isdecimal() and number.isascii() and len(number) <= 3):
                 raise Unknown("There is no such page", hint="Pages are 0 to 999", page=number)
-            known = await self._desk.overview(device, int(number))
+            known = await self._results.overview(device, int(number))
         except Refusal as refusal:
             return JSONResponse({"error": refusal.to_json()}, status_code=refusal.close - 4000)
         headers = {"cache-control": "no-store"}
@@ -161,7 +161,7 @@ class Tuner:
         return Response(known.data, headers=headers, media_type="application/json")
 
     def _stats(self, _request: Request) -> Response:
-        counts, built = self._counts, self._workshop.built
+        counts, built = self._counts, self._resources.built
         stats = {
             "sessions": {"now": counts.sessions, "opened": counts.opened},
             "refused": dict(counts.refused),
@@ -169,12 +169,12 @@ class Tuner:
             "candidates": {"made": built.made, "shared": built.found},
             "verdicts": dict(counts.verdicts),
             "reports": dict(counts.reports),
-            "store": self._desk.stats(),
+            "store": self._results.stats(),
         }
         return JSONResponse(stats, headers={"cache-control": "no-store"})
 
 
-def _desk(tuning: Tuning, workshop: SessionResources) -> CrowdResults:
+def _results(tuning: Tuning, resources: SessionResources) -> CrowdResults:
     if tuning.store is None:
         return CrowdResults()
     # imported here: a site without a store needs no SQLAlchemy
@@ -182,7 +182,7 @@ def _desk(tuning: Tuning, workshop: SessionResources) -> CrowdResults:
     from tilewright.server.reports import StoredResults
 
     rate, burst = tuning.reports
-    return StoredResults(AsyncStore(tuning.store), workshop, TokenBuckets(rate / 60, burst))
+    return StoredResults(AsyncStore(tuning.store), resources, TokenBuckets(rate / 60, burst))
 
 
 def latency_summary(milliseconds: list[float]) -> dict[str, float]:

@@ -37,9 +37,9 @@ ADDRESS = "/tuned/{device}/{browser}/{name}/{path:path}"
 class Tuned:
     """The endpoint."""
 
-    def __init__(self, workshop: SessionResources, desk: CrowdResults) -> None:
-        self._workshop = workshop
-        self._desk = desk
+    def __init__(self, resources: SessionResources, results: CrowdResults) -> None:
+        self._resources = resources
+        self._results = results
 
     def route(self) -> Route:
         return Route(ADDRESS, self._file)
@@ -49,10 +49,10 @@ class Tuned:
         if not (path == POINTER or is_blob_name(path)):
             raise HTTPException(404)
         try:
-            base = await self._workshop.current(request.path_params["name"])
+            base = await self._resources.current(request.path_params["name"])
             if path != POINTER:
-                own = inside(self._workshop.own, path)
-                return send_path(request, self._workshop.own if own else base.bundle.folder, path)
+                own = inside(self._resources.own, path)
+                return send_path(request, self._resources.own if own else base.bundle.folder, path)
             found = await self._soon(base, request)
         except Unknown as error:
             raise HTTPException(404) from error
@@ -79,5 +79,5 @@ class Tuned:
             return base
 
     async def _relinked(self, base: OpenedBundle, device: str, browser: Browser) -> OpenedBundle:
-        winners = await self._desk.winners(base, device, browser)
-        return await self._workshop.relinked(base, device, winners) if winners else base
+        winners = await self._results.winners(base, device, browser)
+        return await self._resources.relinked(base, device, winners) if winners else base
