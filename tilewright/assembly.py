@@ -183,8 +183,8 @@ def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]], given: str
         if all(dims[name] == extent for dims, extent in seen):
             return name
     raise ShapeError(
-        f"an axis of {tensor!r} depends on a named dimension without being that dimension",
-        hint=f"A host could not tell its size in a run: fix sizes with --shape instead of {given}",
+        f"the size of an axis of {tensor!r} is computed from a named dimension",
+        hint=f"A host cannot know that size in a run: fix sizes with --shape instead of {given}",
         extents=[extent for _, extent in seen],
     )
 

@@ -163,7 +163,7 @@ def test_a_dropped_picture_and_a_file_that_is_none(
     same_boxes(found, LIGHTS)
     (tmp_path / "text.png").write_text("no picture")
     page.do("chooseFile", path=str(tmp_path / "text.png"))
-    page.do("text", selector="#source-problem", contains="text.png is no picture")
+    page.do("text", selector="#source-problem", contains="text.png is not a picture")
     assert page.do("seen")["label"] == found["label"], "the picture before stays"
     page.do("unseen")
     page.do("click", selector="#sample")

@@ -306,7 +306,7 @@ def reading(place: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise MemoryLimit(f"{place} asks for more memory than there is", path=place) from error
+        raise MemoryLimit(f"{place} needs more memory than there is", path=place) from error
     except MALFORMED as error:
         raise BundleCorrupt(
             f"{place} does not follow the bundle format: {error}"[:LONGEST],

@@ -45,7 +45,7 @@ CHECK_S = 1.0
 def corun(
     critical: Annotated[Path, typer.Argument(metavar="CRITICAL", help="ONNX file or bundle.")],
     normal: Annotated[
-        list[Path], typer.Argument(metavar="NORMAL...", help="Models that use what is left.")
+        list[Path], typer.Argument(metavar="NORMAL...", help="Models that use the rest of the GPU.")
     ],
     max_slowdown: Annotated[
         float,
@@ -170,7 +170,7 @@ def corun(
     if overdue:
         raise TaskOverdue(
             f"{overdue} critical requests did not end within their lease",
-            hint="Normal work went on. Look at the critical models and their inputs",
+            hint="Normal work continued. Check the critical models and their inputs",
             overdue=overdue,
             answered=sum(len(one.answered) for one in result.critical),
         )

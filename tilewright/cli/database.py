@@ -17,7 +17,9 @@ from tilewright.cli.options import Force, Json, database_url
 from tilewright.cli.output import Answer, pairs
 from tilewright.cli.output_files import Output
 
-app = typer.Typer(name="db", help="The kernel database: what devices found out about kernels.")
+app = typer.Typer(
+    name="db", help="The kernel database: which candidates were fastest on which devices."
+)
 
 Db = Annotated[
     str,

@@ -107,7 +107,7 @@ def _run(commands: typer.Typer, program: str, arguments: list[str], as_json: boo
     except OSError as error:
         message = error.strerror or str(error)
         return _failed(
-            UsageError(message, hint="Look at the path and its permissions", path=error.filename),
+            UsageError(message, hint="Check the path and its permissions", path=error.filename),
             as_json,
         )
 

@@ -157,7 +157,7 @@ def settings_of(bank: int | None, targets: Sequence[str]) -> dict[str, int]:
     if not any(target(name).facts.banks for name in targets):
         able = " or ".join(name for name, known in TARGETS.items() if known.facts.banks)
         raise UsageError(
-            f"--bank says nothing to the targets {', '.join(targets)}",
+            f"--bank has no effect on the targets {', '.join(targets)}",
             hint=f"Add --target {able}, or leave out --bank",
         )
     return {"bank": bank}
@@ -169,7 +169,7 @@ def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
     for name, sign, result in pairs:
         if not (name and sign and result):
             raise UsageError(
-                f"--state {name}{sign}{result} names no input and output",
+                f"--state {name}{sign}{result} does not name an input and an output",
                 hint="Write --state INPUT=OUTPUT",
             )
     return {name: result for name, _, result in pairs}

@@ -43,7 +43,7 @@ class Output:
                 f"There is no folder {path.parent}", hint="Make it, or correct the path"
             )
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UsageError(f"{path} may not be written", hint="Look at its permissions")
+            raise UsageError(f"{path} may not be written", hint="Check its permissions")
         # A device or a pipe keeps nothing, and an empty file has nothing to lose.
         holds = path.is_file() and path.stat().st_size > 0
         if holds and not self.force and not self.ours(path):

@@ -27,7 +27,7 @@ PACKAGES = ("wasmtime", "onnx", "numpy")
 
 
 def doctor(as_json: Json = False) -> Answer:
-    """Look at this machine: browsers, features, versions."""
+    """Show the browsers, features and versions of this machine."""
     del as_json  # every command takes it; the entry point acts on it
     from tilewright.cli.hosts import in_process
     from tilewright.hosts.browser_find import KINDS

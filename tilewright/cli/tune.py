@@ -175,10 +175,10 @@ def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
         return
     able = [name for name in tuners if targets_of(name) == targets_of(host)]
     where = f"The same bundle can be tuned on {' or '.join(able)}"
-    why = "it runs no page, which has a tuner" if has_times(host) else "its times mean nothing"
+    why = "it does not run the page's tuner" if has_times(host) else "its times mean nothing"
     raise UsageError(
         f"Nothing can be tuned on {host}: {why}"
-        + (", and its own sends what no page does" if host in HERE else ""),
+        + (", and its own tuner sends other messages" if host in HERE else ""),
         hint=where if able else f"Choose one of {', '.join(tuners)}",
     )
 

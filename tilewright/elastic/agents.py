@@ -189,7 +189,7 @@ class CriticalAgent:
     def _overdue(self) -> TaskOverdue:
         return TaskOverdue(
             f"a request of {self.task.name} did not end within its lease",
-            hint="Normal work goes on. Allow a longer lease, or look at the model's inputs",
+            hint="Normal work continues. Allow a longer lease, or check the model's inputs",
             task=self.task.name,
             lease_ms=round(self.task.lease / 1e3, 3),
         )

@@ -158,7 +158,7 @@ def _update(op: Update, shapes: Sequence[Shape]) -> Shape:
 def _order(op: Order, shapes: Sequence[Shape]) -> Shape:
     *rows, total = shapes[0]
     if not 0 < op.count <= total:
-        raise ShapeError(f"no {op.count} places in order along the last axis", shape=shapes[0])
+        raise ShapeError(f"cannot order {op.count} of {total} elements", shape=shapes[0])
     return (*rows, op.count)
 
 

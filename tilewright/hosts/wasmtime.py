@@ -188,7 +188,7 @@ class WasmtimeHost:
         self._states = facts.states
         size = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
         if not 0 < size <= MOST_PAGES * PAGE or len(facts.states) != len(manifest.states):
-            raise MemoryLimit("the bundle asks for a memory that cannot be", bytes=size)
+            raise MemoryLimit("the bundle declares an impossible memory size", bytes=size)
         try:
             self.memory = SharedBytes(self._engine, -(-size // PAGE))
         except wasmtime.WasmtimeError as error:

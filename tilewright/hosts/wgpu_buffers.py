@@ -131,7 +131,7 @@ def _bytes(facts: Facts, kind: str) -> list[int]:
 
 def _require(right: bool, what: str) -> None:
     if not right:
-        raise ValueError(f"{what} is none of the model's buffers")
+        raise ValueError(f"{what} is not a buffer of the model")
 
 
 def _whole(buffer: GpuBuffer) -> Binding:

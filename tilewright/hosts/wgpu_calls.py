@@ -69,7 +69,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
     for at, call in enumerate(calls):
         joined = best(call.joined.ways) if call.joined else None
         if call.joined and at + call.joined.steps > len(calls):
-            raise ValueError("a step joins others that are not there")
+            raise ValueError("a step joins steps that do not exist")
         way = best([*call.better, call])
         if way is None:
             missing = sorted(lacking[call.slot])

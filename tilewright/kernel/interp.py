@@ -165,7 +165,7 @@ class _Thread(Stepper):
                 self.matrix(s, unit)
             same = leader.reached[len(self.reached) - 1]
             if same != (s, place):
-                raise CompilerBug(f"threads of a subgroup part at {s}: {place}, {same[1]}")
+                raise CompilerBug(f"threads of a subgroup disagree at {s}: {place}, {same[1]}")
             return
         super().stmt(s)
 
@@ -225,7 +225,7 @@ class _Thread(Stepper):
                 ]
             case StoreMatrix(buffer, at, name, stride):
                 if name in self.unfinished:
-                    raise CompilerBug(f"{name} is stored before it is there")
+                    raise CompilerBug(f"{name} is stored before it was computed")
                 begin = self.at(at)
                 for i, row in enumerate(self.matrices[name]):
                     self.store(buffer, begin + i * stride, row, 0)

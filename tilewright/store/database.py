@@ -318,14 +318,14 @@ def _failure(error: DBAPIError) -> Failure:
             return failure
     if not code:  # no answer came: the connection broke, or was never made
         return DOWN
-    return (StoreError, "The database refused", "Look at the reason; this should not happen")
+    return (StoreError, "The database refused", "Read the reason; this should not happen")
 
 
 def _sqlite_failure(error: sqlite3.Error) -> Failure:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return (StoreError, "The database refused", "Look at the reason; this should not happen")
+        return (StoreError, "The database refused", "Read the reason; this should not happen")
     # A read-only file in WAL mode may not even be opened.
     return SQLITE.get(
-        code & 0xFF, (StoreError, "The database refused", "Look at the reason; is it a bug?")
+        code & 0xFF, (StoreError, "The database refused", "Read the reason; it may be a bug")
     )

@@ -101,8 +101,8 @@ class RemoteCoordinator:
             first = receive(self._link)
         except HostError as error:
             raise HostError(
-                f"the broker of {path} took no more clients, or ended",
-                hint="Close one of its clients, or look whether it still runs",
+                f"the broker of {path} accepts no more clients, or has ended",
+                hint="Close one of its clients, or check that the broker still runs",
                 path=path,
             ) from error
         if not isinstance(first, BrokerWelcome):

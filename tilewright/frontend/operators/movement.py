@@ -181,7 +181,9 @@ def pad_or_crop(x: Node, before: Sequence[int], after: Sequence[int], value: al.
     cut = [max(-b, 0) for b in before]
     kept = [n - c - max(-a, 0) for n, c, a in zip(x.shape, cut, after, strict=True)]
     if min(kept, default=0) < 0:
-        raise ShapeError("Pad crops more than there is", shape=x.shape, before=before, after=after)
+        raise ShapeError(
+            "Pad crops more elements than the axis has", shape=x.shape, before=before, after=after
+        )
     x = gr.slice_(x, cut, kept)
     return gr.pad(x, [max(b, 0) for b in before], [max(a, 0) for a in after], value)
 
@@ -202,8 +204,8 @@ def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: st
         within("table", x.shape[axis] + sum(grown), f"the padding of axis {axis}")
         if not x.shape[axis]:
             raise ShapeError(
-                f"there is nothing to pad axis {axis} with",
-                hint="Padding by other elements needs one that is not cropped",
+                f"axis {axis} has no elements to pad with",
+                hint="This mode copies elements of the axis, and all are cropped",
                 shape=x.shape, axis=axis,
             )  # fmt: skip
         places = np.pad(np.arange(x.shape[axis]), grown, mode=mode)  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ export function folderOf(given) {
   const base = globalThis.document?.baseURI ?? globalThis.location?.href;
   const url = URL.canParse(given, base) ? new URL(given, base) : null;
   // Schemes such as blob: and data: have no folders.
-  if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is no URL of a folder`, 'Give the URL of a bundle');
+  if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is not the URL of a folder`, 'Give the URL of a bundle');
   url.hash = '';
   url.pathname = url.pathname.replace(/\/(bundle\.json)?$|$/, '/');
   return url.href;

@@ -55,7 +55,7 @@ async function swappedOnGpu(link, { plans }, { adapter }, kernels, changes) {
     if (typeof module !== 'string') return refuse('is no text', 'Its module must be WGSL');
     if (!isCount(tiles, 1, MOST_INVOCATIONS)) refuse(`has ${tiles} invocations`, 'Give their number, an integer from 1 on', { tiles });
     const objection = objectionTo(new TextEncoder().encode(module), tiles, adapter?.features);
-    if (objection) refuse(`is none of Tilewright's: ${objection}`, 'Its text must be of this compiler');
+    if (objection) refuse(`is not one of Tilewright's: ${objection}`, 'Use a kernel of this compiler');
     return { ...kernel, ...factsOf(module) };
   });
   await link.request('swap', { kernels: next });

@@ -27,7 +27,7 @@ export async function* generate(engine, prompt, options = {}) {
   const { rows, room } = sizesOf(engine);
   const wrong = prompt.findIndex((id) => !Number.isInteger(id) || id < 0);
   if (wrong >= 0 || !prompt.length) {
-    throw new EngineError('input', prompt.length ? `Element ${wrong} of the prompt is no id: ${prompt[wrong]}` : 'The prompt is empty', 'Give the ids that the tokenizer made');
+    throw new EngineError('input', prompt.length ? `Element ${wrong} of the prompt is not an id: ${prompt[wrong]}` : 'The prompt is empty', 'Give the ids that the tokenizer made');
   }
   const left = room - past - prompt.length;
   if (!(left >= 0)) {
@@ -72,7 +72,7 @@ function sizesOf(engine) {
   const name = inputs.find((input) => input.name === IDS)?.shape[1];
   const room = engine.parts.program.states[0]?.shape.at(-2);
   if (name === undefined || room === undefined || !inputs.some((input) => input.name === LAST)) {
-    throw new EngineError('input', `The model is none that generates: it needs the inputs ${IDS} [1, n] and ${LAST} [1], and caches as states`,
+    throw new EngineError('input', `The model cannot generate text: it needs the inputs ${IDS} [1, n] and ${LAST} [1], and caches as states`,
       'Build it with --state for each cache, see docs/language-models.md', { inputs: inputs.map((input) => input.name) });
   }
   return { rows: typeof name === 'number' ? [name] : [...dims[name]].sort((a, b) => a - b), room };

@@ -37,7 +37,7 @@ export async function requireMade(problem, what, bytes, hint) {
 }
 
 /** @param {GPUError} error */
-export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: what its memory holds is not known');
+export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: the contents of its memory are unknown');
 
 /**
  * The device's errors outside of all scopes, after which results may be wrong.  Jobs overlap, so it is not known which job an error belongs

@@ -106,7 +106,7 @@ export class Results {
   follow(encoder, place, from) {
     const output = this.#carried.find(({ name, declared }) => name === from && declared === place.declared);
     if (!output || bytesOf(output) !== bytesOf(place)) {
-      throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
+      throw new EngineError('input', `Input '${place.name}' cannot take '${from}': the previous run has no such output`, 'Give an array', { input: place.name, from });
     }
     copyPlaces(encoder, [this.#carrier], [output], this.#buffers, [place]);
   }
@@ -114,7 +114,7 @@ export class Results {
 
 /** The error of a submission that the device refused; `foreign`: it had buffers of the caller. @type {(refused: GPUError, foreign: boolean) => EngineError} */
 const refusalOf = (refused, foreign) => (!foreign || isFull(refused) ? refusedWork(refused)
-  : new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed'));
+  : new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which are not destroyed'));
 
 /** Dispatches in the first submission of a run, and in each further one. */
 const [FIRST_PIECE, PIECE] = [16, 128];
@@ -214,7 +214,7 @@ export class Runs {
     const { kernel, checks = [] } = steps[step] ?? {};
     const check = checks[word >>> CHECK_BIT];
     // The word of an older build's kernels has no more details.
-    if (!check) throw new EngineError('kernel-trap', 'An index is out of range', 'Check token ids and other indices. A bundle that is built anew says which one', { plan: dims });
+    if (!check) throw new EngineError('kernel-trap', 'An index is out of range', 'Check token ids and other indices. A new build of the bundle names the index', { plan: dims });
     throw outOfRange(check, low, high, { step, kernel, plan: dims });
   }
 

@@ -68,7 +68,7 @@ export async function cameraSource(onend) {
 /** Rejects with an EngineError if it is no picture. @param {File} file */
 export async function fileSource(file) {
   const bitmap = await createImageBitmap(file).catch(() => {
-    throw new EngineError('input', `${file.name} is no picture that this browser can read`, 'Open a JPEG, PNG or WebP', { type: file.type });
+    throw new EngineError('input', `${file.name} is not a picture that this browser can read`, 'Open a JPEG, PNG or WebP', { type: file.type });
   });
   return stillSource(file.name, await shrunk(bitmap, LARGEST));
 }

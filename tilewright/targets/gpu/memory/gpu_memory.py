@@ -311,7 +311,7 @@ def _require_fits(program: Program, found: MemoryLayout) -> None:
     if max((found.own, *found.annexes)) > most:
         raise MemoryLimit(
             f"{what} needs more than one GPU buffer",
-            hint="Raise --bank, build smaller buckets, or split what is large in the model",
+            hint="Raise --bank, build smaller buckets, or split the largest tensors of the model",
             bytes=need * kind.unit,
             limit=most * kind.unit,
         )

@@ -20,7 +20,7 @@ const compiled = new WeakMap();
 /** @type {Tune.Backend['codeOf']} */
 export async function codeOf({ spec, module: bytes }) {
   const objection = objectionTo(bytes, kernelsOf(1));
-  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is none of Tilewright's: ${objection}`, 'It is dropped', { spec });
+  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is not one of Tilewright's: ${objection}`, 'It is dropped', { spec });
   const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
   compiled.set(bytes, module);
   return module;

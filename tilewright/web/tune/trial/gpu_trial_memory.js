@@ -111,7 +111,7 @@ const runnerOf = (runner) => runner;
 async function made(module, tiles) {
   const text = String(module);
   const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
-  if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
+  if (objection) throw new Refused(`its text is not one of Tilewright's: ${objection}`);
   const pipeline = await pipelineOf(device, layout, text).catch((error) => {
     throw loss.why ? gone() : new Refused(String(error));
   });

@@ -65,7 +65,7 @@ const bytesAt = (address, length) => new Uint8Array(memory.buffer, address, leng
 /** Compiles a module of `count` kernels; rejects with Refused if it is invalid or holds anything else. @type {Tune.Compiled} */
 export async function compiled(bytes, count = 1) {
   const objection = objectionTo(bytes, kernelsOf(count));
-  if (objection) throw new Refused(`its module is none of Tilewright's: ${objection}`);
+  if (objection) throw new Refused(`its module is not one of Tilewright's: ${objection}`);
   try {
     return await WebAssembly.compile(bytes);
   } catch (error) {
