@@ -265,7 +265,8 @@ class Builder:
         return Index(((frame.named[key], 1),))
 
     def within(self, value: Index, extent: int, stem: str = "w") -> Index:
-        """Name an index value that is known to lie in [0, extent), whatever its terms allow."""
+        """Names an index value that is known to be in [0, extent), even if its terms alone allow
+        more."""
         if extent <= 1:
             return Index()
         var = self.fresh(stem, extent)
@@ -289,8 +290,8 @@ class Builder:
         return index(var)
 
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
-        """Name the smaller of two index values, in the outermost scope that knows both, unless
-        their ranges say which one it is."""
+        """Names the smaller of two index values, in the outermost scope that has both, unless their
+        ranges decide which one it is."""
         for small, large in ((a, b), (b, a)):
             if small.bounds[1] <= large.bounds[0]:
                 return small

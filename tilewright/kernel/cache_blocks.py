@@ -78,7 +78,7 @@ class BlockedSum:
 
     @contextmanager
     def loop(self, b: Builder, values: Values) -> Iterator[Block]:
-        """The loops over all blocks.  An axis that ends at run time is not cut into pieces."""
+        """The loops over all blocks.  An axis that ends at run time is not divided into blocks."""
         if b.limited(self.inner):
             ensure(self.count == 1, "an end at run time, and several blocks", axis=self.inner)
             yield self.whole_of(values, b.end(self.inner), b)

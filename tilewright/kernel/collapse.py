@@ -44,7 +44,7 @@ def _group(kernel: Kernel, group: int) -> tuple[Var, ...]:
 
 def _merge(kernel: Kernel, group: int, outer: Var, inner: Var) -> Kernel | None:
     if kernel.limit(inner) is not None:
-        return None  # its end would lie inside the joined axis
+        return None  # its end would be inside the joined axis
     joined = Var(f"{outer.name}{inner.name}", outer.extent * inner.extent)
     at = index(joined)
     values = {outer: at // inner.extent, inner: at % inner.extent}

@@ -1,9 +1,9 @@
-"""Value expressions: what a kernel computes for one element, and what loops compute on lanes.
+"""Value expressions: the computation of one element, and of lanes in loops.
 
 Input: constants, loads at indices, scalar functions.  Output: frozen trees, hashable and printable.
 The first group serves kernel specifications and loops alike; the second exists only in loops, where
-values have lanes (a vector of `lanes` elements of one dtype).  `identity` and `step` are what all
-lowerings of reductions share.  No statement lives here; tree.py walks and rebuilds them.
+values have lanes (a vector of `lanes` elements of one dtype).  All lowerings of reductions share
+`identity` and `step`.  Statements are in loops.py; tree.py walks and rebuilds expressions.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Wrapper(Expr):
 
 @record
 class Guard(Wrapper):
-    """`value` where all bounds hold, else `default`.  `value` is not evaluated where they fail."""
+    """`value` where all bounds hold, else `default`; `value` is evaluated only where they hold."""
 
     bounds: tuple[Bound, ...]
     value: Expr

@@ -80,7 +80,7 @@ def ceil_parts(number: Number, size: int) -> Number:
 
 
 def capped(number: Number, most: int) -> Number:
-    """The number, limited to `most`, of which a run-time number keeps at least 1."""
+    """The number, limited to `most`; at least 1 of a run-time number remains."""
     if isinstance(number, int):
         return min(number, most)
     ensure(number.each == 1, "it is scaled already", number=number)

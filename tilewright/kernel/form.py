@@ -34,7 +34,7 @@ class Contraction(Form):
 
 @dataclass(frozen=True)
 class BlockContraction(Form):
-    """Sums of products of f32 with weights that lie in memory as integers with scales."""
+    """Sums of f32 products with weights that are stored as integers with scales."""
 
     weights: Quantised
 
@@ -58,11 +58,11 @@ class ByteContraction(Form):
 
 @dataclass(frozen=True)
 class Attention(Form):
-    """softmax(q·kᵀ)·v, whose scores are kept nowhere.
+    """softmax(q·kᵀ)·v, whose scores are not stored.
 
     m:        the axis of the query rows (extent 1 if there is none)
     outer:    heads and batches
-    argument: what softmax is applied to, an expression over `Acc(scores)`
+    argument: the argument of the softmax, an expression over `Acc(scores)`
     scores, context, total: numbers of the stages q·k, probabilities·v and their sum
     """
 
@@ -104,7 +104,7 @@ class Windows(Form):
     rows:     all other output axes
     taps:     steps of the innermost reduced axis
     pace:     elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) if neighbours
-              share nothing
+              share no elements
     weighted: True if each tap has its own factor
     """
 
@@ -147,9 +147,9 @@ class Reduction(Form):
 
 @dataclass(frozen=True)
 class Transposition(Form):
-    """Elementwise, and an operand lies along another axis than the output.
+    """Elementwise, with an operand that is contiguous along another axis than the output.
 
-    axes: those along which an operand is contiguous, outermost first
+    axes: the axes along which an operand is contiguous, outermost first
     """
 
     axes: tuple[Var, ...]
@@ -297,7 +297,7 @@ def _reduction(kernel: Kernel) -> Form:
 
 
 def _runs_along(kernel: Kernel) -> bool:
-    """True if more operands lie along the reduction than along the last output axis."""
+    """True if more operands are contiguous along the reduction than along the last output axis."""
     last, inner = kernel.axes[-1], kernel.stages[0].axes[-1:]
     loads = [n for s in kernel.stages for n in walk(s.value) if isinstance(n, Load)]
     across = sum(stride(n.index, last) == 1 for n in loads)

@@ -67,12 +67,12 @@ class GatheredValue(Protocol):
 
 @record
 class Gathered:
-    """An index read from memory: an integer expression whose value must lie in [0, extent).
+    """An index read from memory: an integer expression whose value must be in [0, extent).
 
-    A kernel that meets a value outside traps; it never reads past the table.
+    A kernel traps at a value outside; it never reads beyond the buffer.
 
-    value: an `Expr` (tree.py), of which this algebra knows that it has variables to substitute
-    check: its number among those of the kernel, by which a host says which index it was
+    value: an `Expr` (tree.py); this algebra only substitutes its variables
+    check: the number of this index among the checked ones of the kernel, for the host's message
     """
 
     value: GatheredValue
@@ -270,7 +270,7 @@ def flatten(indices: Iterable[Index], shape: Iterable[int]) -> Index:
 
 
 def unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    """The multi-index in `shape` of a row-major offset that is known to lie inside."""
+    """The multi-index in `shape` of a row-major offset that is known to be inside."""
     result: list[Index] = []
     for extent in reversed(shape):
         result.append(flat % extent)

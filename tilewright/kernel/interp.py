@@ -102,11 +102,12 @@ _Place = tuple[int, int]
 class _Shared:
     """The state of memory that threads share.
 
-    buffers: how many outlive the tile;  whole: as in `run`
-    touched: for each place since the last barrier: who accessed it, and whether anyone wrote it
-    mutual:  as in `TileFn`: then a place belongs to the tile, and to none of its threads
-    owners:  tile and thread that stored to a place of those buffers, in all tiles
-    awaited: elements that were copied ahead and may not have arrived
+    buffers: the number of buffers that outlive the tile;  whole: as in `run`
+    touched: for each place since the last barrier: the thread that accessed it, and whether one
+             wrote
+    mutual:  as in `TileFn`: places then belong to the tile instead of a thread
+    owners:  for all tiles, the tile and thread that stored to a place of those buffers
+    awaited: elements of asynchronous copies that may not have arrived
     """
 
     buffers: int
@@ -125,8 +126,8 @@ class _Shared:
 
 
 class _Thread(Stepper):
-    """One of several threads.  No other thread may access what it writes before the next
-    barrier."""
+    """One of several threads.  Until the next barrier no other thread may access the elements that
+    it writes."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class LetGather(Stmt):
 class LetUniform(Stmt):
     """Names an integer that is the same for every thread of the tile, clamped to [0, var.extent).
 
-    So a loop with barriers may end there.
+    A loop with barriers may use it as its end.
     """
 
     var: Var
@@ -119,11 +119,11 @@ class If(Stmt):
 
 @record
 class Barrier(Stmt):
-    """A barrier: no thread of the tile goes on before all have arrived; nothing for a single
+    """A barrier: no thread of the tile continues before all have arrived; nothing for a single
     thread.
 
     Every thread passes the same barriers in the same order.  Between two barriers no thread
-    accesses what another one writes.
+    accesses elements that another one writes.
 
     near: only the threads of each subgroup need to wait for each other; a target may let all wait
     """
@@ -157,7 +157,7 @@ class EndCopies(Stmt):
 
 @record
 class AwaitCopies(Stmt):
-    """Waits for all batches of this thread except the last `behind` ones."""
+    """Waits for this thread's asynchronous copies, except for its last `behind` batches."""
 
     behind: int
 
@@ -256,9 +256,9 @@ class Scratch:
 
     Its contents do not outlive the tile.  Wasm: the worker's own area; WGSL, CUDA: shared memory.
 
-    part: elements of each of its equal parts, 0: it is one.  A matrix lies within one part, at a
-          place that is the same in all of them
-    swizzled: in the order of detached units;  reuses: may lie where areas that are done with do
+    part: the number of elements of each of its equal parts, 0: it has no parts.  A matrix is within
+          one part, at the same offset in each
+    swizzled: in the order of detached units;  reuses: may overlap areas that are no longer needed
     """
 
     dtype: DType
@@ -329,7 +329,7 @@ def gathers(stmts: Iterable[Stmt]) -> Iterator[LetGather]:
 
 
 def checks(fn: TileFn) -> bool:
-    """Whether the function checks indices of which hosts are told."""
+    """Whether the function checks indices and reports them to the host."""
     return any(s.check is not None for s in gathers((*fn.prologue, *fn.body)))
 
 

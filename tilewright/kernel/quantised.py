@@ -1,7 +1,7 @@
 """The roles of a product whose column operand is block-quantised: integers with scales.
 
-Input: a kernel.  Output: `Quantised`, or None where it is no such product.  `form.py` asks;
-everything else asks `form.classify`.
+Input: a kernel.  Output: `Quantised`, or None if it is another kind of kernel.  `form.py` calls
+this module; all others call `form.classify`.
 
     sum over k of a[m, k] * (f32(q[k, n]) - zero[k // size, n]) * scale[k // size, n]
 
@@ -27,11 +27,11 @@ BYTES = 4
 
 @dataclass(frozen=True)
 class Quantised:
-    """The operands, and how a weight comes from memory: (quantum - zero) * scale, in f32.
+    """The operands, and how a weight is computed: (quantum - zero) * scale, in f32.
 
     operands: `col` is the load of packed integers; `depth` is the axis k alone
     quantum:  an integer as f32, over n and k;  zero, scale: the same for all steps of a block
-    size:     steps of a block;  word: steps whose integers lie in one element of memory
+    size:     steps of a block;  word: steps whose integers are in one element of memory
     """
 
     operands: Operands
@@ -47,8 +47,8 @@ class Quantised:
 
     @property
     def together(self) -> int:
-        """Steps of a column that are read at a time by who has four columns: a word of each, or
-        four bytes of each, which share a scale."""
+        """Steps of a column that one read covers if a thread has four columns: a word of each
+        column, or four bytes of each, which share a scale."""
         if self.word > 1:
             return self.word
         return BYTES if self.size % BYTES == 0 else 1
@@ -64,7 +64,7 @@ class Quantised:
         return self.zero == Const(0.0, F32)
 
     def at(self, e: Expr, step: Index) -> Expr:
-        """`quantum`, `zero` or `scale` at step k = `step`; what is known of an index is a number.
+        """`quantum`, `zero` or `scale` at step k = `step`, with its indices simplified.
 
         nibble(w[..], i32(4 * (k % 8))) at 8 * p + 3   ->   nibble(w[..], 12)
         """

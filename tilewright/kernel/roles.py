@@ -1,7 +1,7 @@
-"""The roles of a product's operands and axes, of numbers and of packed bytes.
+"""The roles of a product's operands and axes, of f32 and of packed bytes.
 
-Input: a kernel.  Output: `Operands`, or None where the operands do not lie as that kind of product
-needs them.  `form.py` asks; everything else asks `form.classify`.
+Input: a kernel.  Output: `Operands`, or None if the operands are not stored as that kind of product
+needs.  `form.py` calls this module; all others call `form.classify`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Operands:
 
     @property
     def row_step(self) -> int | None:
-        """How far the row operand moves from row to row; None if that is not constant."""
+        """The distance in elements between rows of the row operand; None if that is not
+        constant."""
         return (stride(self.row.index, self.m) or 0) if len(self.rows) < 2 else None
 
     @property
@@ -59,7 +60,7 @@ class Operands:
 
     @property
     def runs_along_depth(self) -> bool:
-        """True if both operands lie contiguously along the innermost summed axis, row by row."""
+        """True if both operands are contiguous along the innermost summed axis, in each row."""
         operands = (self.row, self.col)
         if not self.depth or self.row_step is None:
             return False

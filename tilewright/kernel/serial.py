@@ -83,7 +83,7 @@ def _buffer(b: Buffer) -> Data:
 
 
 def _facts(b: Buffer) -> list[bool | str]:
-    """Only what is true, so that other kernels read as they always have."""
+    """The fields that are set; buffers without them have the same data as in older versions."""
     return [b.halves, b.loose] if b.loose else [True] if b.halves else []
 
 

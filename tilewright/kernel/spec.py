@@ -38,11 +38,11 @@ EIGHT = 8
 class Buffer:
     """A region of memory that a kernel reads or writes: element type and number of elements.
 
-    limit:  no element is larger in magnitude, where that is known (weights); 0 if not
-    layout: how a packed operand lies in it
+    limit:  the largest magnitude of an element, if known (weights); 0 if not
+    layout: the order of the elements of a packed operand
     halves: every value fits f16, or every reader rounds it to f16, so a target may store it as f16
-    loose:  what products may round to what they multiply with it: "f16" where it has halves,
-            "i8", "tf32" (f32 with 10 bits of fraction), or "" for nothing
+    loose:  the type to which products with it may round their other operand: "f16" (as with
+            `halves`), "i8", "tf32" (f32 with 10 bits of fraction), or "" for none
     """
 
     dtype: DType
@@ -144,10 +144,9 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """What it was fused around: "contract", "attention", "order", "rowwise", "reduce"
-        or "map".
+        """The anchor of the kernel: "contract", "attention", "order", "rowwise", "reduce" or "map".
 
-        For people and reports; how it lies in memory, and so what runs it, is its form (form.py).
+        For people and reports; its form (form.py) decides which strategy runs it.
         """
         if not self.stages:
             return "map"

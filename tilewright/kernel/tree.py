@@ -1,8 +1,8 @@
-"""Expressions as trees: walking all of one, and rebuilding it with changes.
+"""Expressions as trees: walking all nodes, and rebuilding a tree with changes.
 
 Input: any expression of expr.py, whose base is here.  Output: its nodes, or a new expression that
-shares what stays as it is.  What is below a node is read off the annotations of its fields, so that
-a new kind of expression needs nothing here.
+shares the unchanged parts.  The operands of a node are found by the annotations of its fields, so a
+new kind of expression needs no code here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Bound(Protocol):
 
 
 class _Substituted(Protocol):
-    """What has indices."""
+    """A value with indices, in which variables can be substituted."""
 
     def substitute(self: P, values: Mapping[Var, Index], /) -> P: ...
 
@@ -32,7 +32,7 @@ P = TypeVar("P", bound=_Substituted)
 
 @record
 class Expr:
-    """Base of all value expressions (expr.py).  Its fields say what is below it."""
+    """Base of all value expressions (expr.py).  Its fields hold its operands."""
 
     @property
     def args(self) -> tuple[Expr, ...]:

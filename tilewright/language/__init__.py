@@ -1,7 +1,7 @@
-"""Language models that people have: text in, text out.
+"""Language models: text in, text out.
 
-Input: a GGUF file and its bundle on a host.  Output: answers, streamed.  What is computed is a
-matter of `frontend/gguf` and the compiler; here are words, templates and choices.
+Input: a GGUF file and its bundle on a host.  Output: answers, streamed.  `frontend/gguf` and the
+compiler make the model; this package has tokenizers, chat templates and sampling.
 """
 
 from tilewright.language.cache_session import CacheSession, Run

@@ -1,7 +1,7 @@
-"""The caches of a model on a host, and what they hold.
+"""The caches of a model on a host, and the tokens that they hold.
 
 Input: a function that runs the bundle, ids.  Output: logits of the last id.  Ids that the caches
-hold already are not computed again.  web/engine/generate.js cuts prompts in the same way.
+already hold are not computed again.  web/engine/generate.js cuts prompts in the same way.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Stopped = Callable[[], bool]
 
 
 class CacheSession:
-    """One sequence.  ids: what the caches hold;  room: how many they have room for"""
+    """One sequence.  ids: the tokens in the caches;  room: the largest number of tokens"""
 
     def __init__(self, run: Run, manifest: Manifest) -> None:
-        """Raises InputError if the bundle is no language model."""
+        """Raises InputError if the bundle is not a language model."""
         names = {info.name for info in manifest.inputs}
         if {IDS, LAST} - names or not manifest.states or ROWS not in manifest.dims:
             raise InputError(

@@ -94,12 +94,12 @@ class Completion:
 
     @property
     def speed(self) -> float:
-        """Tokens a second behind the first one; 0 if there are none."""
+        """Tokens a second after the first one; 0 if there are none."""
         return (len(self.ids) - 1) / self.seconds if self.seconds else 0.0
 
 
 class Language:
-    """What a file says of text: vocabulary and chat template."""
+    """The parts of a file that concern text: vocabulary and chat template."""
 
     def __init__(self, model: GgufModel) -> None:
         """Raises InvalidModel, UnsupportedOp."""
@@ -132,7 +132,7 @@ class LanguageModel:
         self, prompt: str, most: int, choice: Sampling | None = None, stops: Sequence[str] = (),
         stopped: Stopped = lambda: False,
     ) -> Completion:  # fmt: skip
-        """What follows a text."""
+        """The text that follows the prompt, as a `Completion`."""
         return Completion(
             self, self.vocabulary.encode(prompt), most, choice or Sampling(), stops, stopped
         )

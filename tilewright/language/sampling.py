@@ -17,10 +17,12 @@ from tilewright.base.numpy_scalars import Array
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature: 0 takes the likeliest;  top_k: so many of the likeliest, 0: all
-    top_p: of these the likeliest that have this probability together
-    min_p: of these the ones that have so much of the likeliest one's probability
-    penalty, recent: logits of ids among the last `recent` are divided by it, negative ones times it
+    """temperature: 0 takes the likeliest token;  top_k: the number of likeliest tokens to choose
+    from, 0: all
+    top_p: of these, the fewest likeliest tokens whose probabilities add up to this
+    min_p: of these, tokens with at least this share of the likeliest token's probability
+    penalty, recent: logits of tokens among the last `recent` are divided by it, negative logits
+        multiplied
     """
 
     temperature: float = 0.0

@@ -1,8 +1,8 @@
 """A model's chat template, which turns messages into the text of a prompt.
 
 Input: the template of the file (Jinja2), messages.  Output: text, or a typed error.  A template is
-code from somebody else: it runs in Jinja2's sandbox, with limits on its steps, on what it makes and
-on the sums and products in it.
+untrusted code: it runs in Jinja2's sandbox, with limits on its steps, on the size of its results
+and on its sums and products.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Joins(NodeTransformer):
-    """`a ~ b` as a filter, which looks at the sizes."""
+    """`a ~ b` as a filter, which limits the size of the result."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         parts = [self.visit(part) for part in node.nodes]
@@ -81,7 +81,7 @@ def _concatenated(parts: Sequence[object]) -> str:
 
 
 class ChatTemplate:
-    """Raises InvalidModel if the text is no template."""
+    """Raises InvalidModel if the text is not a valid template."""
 
     def __init__(self, source: str, texts: Mapping[str, str]) -> None:
         """texts: of tokens that templates name, such as `bos_token`"""

@@ -52,10 +52,11 @@ PATTERNS: dict[str, Sequence[str]] = {
     "tekken": (_TEKKEN,),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _WORDS, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
-#: Those of which words that are tokens are not merged from parts, and whose texts have a beginning.
+#: Tokenizers in which a word that is a token is not merged from parts, and texts begin with a token
+#: of their own.
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
 
-#: Tokens that end an answer whatever a file says of them.
+#: Tokens that end an answer, even if the file does not name them.
 ENDS = frozenset({
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
     "<|end_of_text|>", "</s>",
@@ -86,7 +87,7 @@ class Vocabulary:
         return ids if begun or self.begin is None else [self.begin, *ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; bytes that are no characters become U+FFFD."""
+        """The text of ids; bytes that are not characters become U+FFFD."""
         return b"".join(self.pieces[i] for i in ids).decode("utf-8", "replace")
 
 

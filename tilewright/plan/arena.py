@@ -37,7 +37,7 @@ class Life:
 
 
 class _Room:
-    """Buffers at offsets of one memory; those of lives that meet lie apart."""
+    """Offsets of buffers in one memory; buffers whose lives overlap get different places."""
 
     def __init__(self, lives: Sequence[Life]) -> None:
         self._lives, self._offsets = lives, [0] * len(lives)
@@ -79,11 +79,11 @@ def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
 def place_in_arenas(
     lives: Sequence[Life], first: int | None, most: int = 0, kept: Collection[int] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """(offset of each buffer, its arena, size of each arena), in as many arenas as they need.
+    """(offset of each buffer, its arena, size of each arena), in as many arenas as necessary.
 
-    first: room of the first arena, None if it has no end;  most: room of each further one
-    kept:  buffers that lie in the first one even if it has no room for them
-    A buffer larger than `most` gets an arena of its own.
+    first: size of the first arena, None if it has no limit;  most: size of each further one
+    kept:  buffers that must be in the first arena, even beyond its size A buffer larger than `most`
+           gets an arena of its own.
     """
     offsets, arenas = [0] * len(lives), [0] * len(lives)
     rooms = [_Room(lives)]
@@ -105,8 +105,8 @@ def place_in_arenas(
 
 
 def arena_of(plan: Plan, size: Callable[[Value], int]) -> tuple[tuple[int, ...], int]:
-    """(offset of each value, size of the arena); weights and states lie elsewhere: their offset is
-    0."""
+    """(offset of each value, size of the arena); weights and states are stored elsewhere and have
+    the offset 0."""
     inside = movable(plan)
     offsets, total = place(lives_of(plan, inside, size))
     found = dict(zip(inside, offsets, strict=True))
@@ -131,7 +131,7 @@ def lasting(plan: Plan, together: Sequence[range]) -> Plan:
 
 
 def movable(plan: Plan) -> list[int]:
-    """Numbers of the values that lie in an arena."""
+    """Numbers of the values that are in an arena."""
     return [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
 
 

@@ -34,11 +34,11 @@ class Value:
     """One tensor of a plan.
 
     name:   of inputs, outputs and states; "" for others
-    tensor: of weights: number in the program's table of tensors; of states: number of the state;
-            -1 for others
-    halves: lies as f16 in memory: all who read and write it say so (`Buffer.halves`)
+    tensor: of weights: number in the program's table of tensors; of states: number of the state; -1
+            for others
+    halves: stored as f16: the kernels that read and write it all allow it (`Buffer.halves`)
     first, last: the steps, both included, between which it must keep its contents; -1: before the
-            first step; the number of steps: after the last
+        first step; the number of steps: after the last
     """
 
     kind: Class
@@ -174,10 +174,10 @@ class State:
 
 @dataclass(frozen=True)
 class Extent:
-    """A named dimension whose size a run says, from 1 to `bound`.
+    """A named dimension whose size each run sets, from 1 to `bound`.
 
-    Values lie as at the bound, whatever a run says; kernels read the number from their argument
-    block (`Kernel.limits` says which of their axes end there).
+    Values are stored as at the bound for every size; kernels read the size from their argument
+    block (`Kernel.limits` has the axes that end there).
     """
 
     name: str
@@ -202,8 +202,8 @@ class Program:
 
 
 def check(program: Program) -> None:
-    """Compares what a program claims: numbers exist, buffers fit, a step comes after what it waits
-    for.  Raises CompilerBug: whoever reads a program from a file says that the file is wrong."""
+    """Checks a program: numbers exist, buffers fit, and each step comes after the steps that it
+    waits for.  Raises CompilerBug; a reader of a file reports that the file is damaged instead."""
     for kernel in program.kernels:
         bounds = [program.extents[number_of(v)].bound for v in kernel.extents]
         _need(bounds == [v.extent - 1 for v in kernel.extents], kernel.name, "other bounds")
