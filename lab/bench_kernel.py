@@ -1,7 +1,7 @@
 """`bench-kernel`: one kernel against the peak of this machine's multiply-add, in the same run.
 
 Input: a kernel, its sizes, a host.  Output: GFLOP/s of the kernel and of a kernel that only
-multiplies and adds in registers, measured by turns, so that both see the same clock and load.
+multiplies and adds in registers, measured alternately, so that both see the same clock and load.
 On WebGPU there is no such kernel yet, and a run includes one submission.
 """
 

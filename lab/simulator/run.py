@@ -332,6 +332,9 @@ def simulate(
     keep_spans: bool = False,
     slowed: Callable[[float], float] = at_full_clock,
 ) -> Outcome:
-    """slowed: by microseconds, how much longer all work takes, as at a lower clock.  Raises
-    AdmissionRefused."""
+    """Simulates the tasks for some seconds.  Raises AdmissionRefused.
+
+    slowed: by the time in microseconds, the factor by which all work takes longer, as at a lower
+            clock
+    """
     return Simulation(scheduler, tasks, seconds, seed, keep_spans, slowed).run()

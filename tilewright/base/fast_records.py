@@ -1,8 +1,8 @@
-"""Records that a compilation makes by the hundred thousand, and values that they compute once.
+"""Cheap records, for objects that a compilation makes by the hundred thousand, and lazy values.
 
-Input: classes.  Output: dataclasses that the type checker keeps frozen.  Use
-`dataclass(frozen=True)` and `functools.cached_property` for rarer objects: they also prevent
-assignments and races at run time, but take several times as long as making the object.
+Input: classes.  Output: dataclasses that only the type checker keeps frozen.  For rarer objects use
+`dataclass(frozen=True)` and `functools.cached_property`: they also prevent assignments and races at
+run time, but take several times as long as making the object.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Input: a node, the model's opset and the node's operands.  Output: a few nodes of opset `RULES`, or
 UnsupportedOp.  Most nodes mean the same in both.  ONNX's version converter converts the others, one
-at a time and without their tensors; where it is wrong, a function of `_OWN` does.
+at a time and without their tensors; the operators that it converts wrongly have functions in
+`_OWN`.
 """
 
 from __future__ import annotations

@@ -54,12 +54,13 @@ class Taps(Layout):
 class Blocks(Layout):
     """Integers whose blocks along the summed axis share a scale, in panels of `width` columns.
 
-    4 bits: eight of a column in an i32, the first in its lowest bits
-            q[k, n] in word [n // width, k // size, k % size // 8, n % width]
-    8 bits: one in each byte, at [n // width, k // size, k % size, n % width]
+        4 bits: eight of a column in an i32, the first in its lowest bits
+                q[k, n] in word [n // width, k // size, k % size // 8, n % width]
+        8 bits: one in each byte, at [n // width, k // size, k % size, n % width]
 
     Every block is padded to whole words, and the last panel to all its columns.
-    bits, size: of an integer, and integers of a block; 0 in a `Packing`: as the model has them
+    bits: bits of an integer;  size: integers of a block;  in a `Packing` both are 0: they depend on
+          the model
     """
 
     width: int

@@ -1,7 +1,7 @@
 """A client of the tuning socket (docs/tuning-protocol.md), for tuners outside of a page.
 
-Input: the URL of a server, a hello.  Output: offers, then all candidates in turn.  Further
-candidates arrive while one is tried.
+Input: the URL of a server, a hello.  Output: the server's welcome, then all candidates one by one.
+Further candidates arrive while one is tried.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class WordIndex:
         return frozenset(found)
 
     def reached(self, unit: SourceUnit, more: Iterable[str] = ()) -> list[SourceUnit]:
-        """The unit and all units that its words lead to, transitively."""
+        """The unit, and all units that its words name, directly or through other units."""
         found = {unit}
         seen: set[str] = set()
         pending = [*unit.words, *more]
@@ -336,7 +336,7 @@ def _declared(source: Source, node: Node, tokens: Sequence[Token]) -> list[str]:
 
 
 def _outer_words(tokens: Iterable[Token]) -> Iterator[str]:
-    """Words outside of brackets that may be names."""
+    """Words outside of brackets that may be names of declarations."""
     depth = 0
     for token in tokens:
         if token.kind == "sign":

@@ -194,7 +194,7 @@ def sink_movement(n: Node) -> Node | None:
 
 
 def gather_range(n: Node) -> Node | None:
-    """gather(x, [s, s+d, s+2d, ...]) -> slice(x): position embeddings need no copy per length"""
+    """gather(x, [s, s+d, s+2d, ...]) -> slice(x), so that a position table is read in place."""
     if not isinstance(n.op, ops.Gather):
         return None
     x, axis = n.inputs[0], n.op.axis

@@ -132,7 +132,7 @@ def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
 class _Row:
     """The row that is being reduced, and the builder of its statements.
 
-    area: the scratch buffer that takes the stage's terms; 0 for none
+    area: the scratch buffer in which the stage stores its terms; 0 for none
     """
 
     b: Builder

@@ -81,8 +81,8 @@ class MatrixTile(ABC):
         """
 
     def settle(self, area: int) -> list[Scratch]:
-        """Adds the work before sums are stored; returns its shared areas, numbered from `area`
-        on."""
+        """Emits the work between the loop and the stores of sums; returns its shared areas,
+        numbered from `area` on."""
         return []
 
     def whole(self, total: Reg, col: Index) -> Reg:

@@ -227,7 +227,8 @@ def lay_out(
 def layout_of(
     program: Program, kind: MemoryKind, together: Together, section: Section
 ) -> MemoryLayout:
-    """Reads the layout of an old section from its facts, so that weights stay where they are."""
+    """The layout that an existing section has, read from its facts, so that relinking keeps the
+    addresses of weights."""
     facts, unit = section.facts, kind.unit
     tensors, states = (tuple(at // unit for at in facts[n]) for n in ("tensors", "states"))
     banked: Banked = facts.get("banks", Banked(bytes=[], of=[0] * len(tensors)))
