@@ -71,7 +71,7 @@ def program_of(bundle: Bundle) -> Program:
                 raise ValueError("a plan and the manifest differ in inputs or outputs")
             size = sum(value.bytes for value in plan.values)
             if size > MOST_BYTES or any(n < 0 for v in plan.values for n in v.shape):
-                raise MemoryLimit("the values of a plan are too large", bytes=size)
+                raise MemoryLimit("the values of a plan do not fit into memory", bytes=size)
     return program
 
 

@@ -1,9 +1,10 @@
 """A model on the wgpu host, for its tuner: times of its kernels, and trials of single kernels.
 
 Input: a loaded `WgpuHost`; a kernel's text with its number of invocations, and the contents of its
-buffers.  Output: the kernel of each step, results of runs with other kernels, milliseconds; the
-result of a trial, and whether the kernel wrote anywhere else.  Times are by the device's own clock,
-otherwise by waiting for the work.  tuning/loop.py and tuning/trial.py decide.
+buffers.  Output: the kernel of each step; results of runs with other kernels and their
+milliseconds; the result of a trial, and whether the kernel wrote beyond its buffers.  Times are by
+the device's clock if it has one, else until the work has ended.  tuning/loop.py and tuning/trial.py
+decide what to do with them.
 """
 
 from __future__ import annotations

@@ -438,8 +438,8 @@ def in_vectors(at: Index, axis: Var) -> bool:
 
 
 def from_whole_vectors(at: Index, axis: Var) -> bool:
-    """True if elements along an axis are adjacent and begin at a whole vector; the last vector may
-    be partly used."""
+    """True if whole vectors can be loaded along the axis: its elements are adjacent and begin at a
+    multiple of a vector.  The last vector may be partly used."""
     q = index(Var("q", -(-axis.extent // LANES))) * LANES
     return stride(at, axis) == 1 and multiple(at.substitute({axis: q}))
 

@@ -111,7 +111,7 @@ export function lay(facts) {
   const block = new Uint32Array(memory.buffer, ARGS, (scratch.address - CANARY - ARGS) >> 2).fill(BEYOND);
   block.set(words);
   const borders = [scratch.address - CANARY, scratch.address + scratch.bytes, ...addresses.flatMap((address, number) => [address - CANARY, address + facts.buffers[number].bytes])];
-  // In the model's memory the control block, to which kernels write an index that is out of range, precedes the argument block.
+  // The bytes before the argument block are canaries, except those of the control block where a kernel writes an index out of range.
   const canaries = [bytesAt(0, LEFT), bytesAt(LEFT_END, ARGS - LEFT_END), ...borders.map((from) => bytesAt(from, CANARY))];
   canaries.forEach((bytes) => bytes.fill(MARK));
   return { addresses, words, block, canaries };
