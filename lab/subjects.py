@@ -88,9 +88,10 @@ def product(
     loose: str = "",
     options: Options | None = None,
 ) -> Subject:
-    """contract(equation, a, b) of random data, `times` in one plan: inputs a and, if no weight, b.
+    """A plan of `times` products contract(equation, a, b) of random data.
 
-    Repeated products of a weight take as many weights; of two inputs, one more batch axis.
+    With `weight` b is a weight, and repeated products have a weight each.  Else a and b are inputs,
+    and repeated products have one more batch axis.
     bits, loose: of a weight's elements (see `weight_of`)
     """
     dims = dict(zip(equation.split("->")[0].replace(",", ""), (*a, *b), strict=True))

@@ -214,7 +214,7 @@ class _Walk:
             raise self.refusal(n, m, "has another dtype or rank at the other size")
         own = tuple(self._axis(n, m, a, b) for a, b in zip(n.shape, m.shape, strict=True))
         if any(own) and self.axes.setdefault(n, own) != own:
-            raise self.refusal(n, m, "follows it in two different ways")
+            raise self.refusal(n, m, "depends on it in two different ways")
 
     def _axis(self, n: Node, m: Node, here: int, there: int) -> Follow | None:
         if here == there:
@@ -287,11 +287,11 @@ class _Walk:
             b.parts,
         )
         if not same or any(i in self.axes for i in (n, *n.inputs)):
-            raise self.refusal(n, m, "is a loop whose iterations follow it")
+            raise self.refusal(n, m, "is a loop whose number of iterations depends on it")
         inside = _Walk(replace(self.probe, graph=b.body), a.body)
         inside.check(a.body)
         if inside.axes or inside.literals:
-            raise self.refusal(n, m, "is a loop whose body follows it")
+            raise self.refusal(n, m, "is a loop whose body depends on it")
 
     def _constant(self, n: Node, m: Node) -> None:
         self._mark(n, m)
@@ -300,16 +300,16 @@ class _Walk:
             if repr(x) != repr(y):
                 found = self._literal(n, m, x, y)
                 if self.literals.setdefault(_root(n), found) != found:
-                    raise self.refusal(n, m, "follows it in two different ways")
+                    raise self.refusal(n, m, "depends on it in two different ways")
             elif _root(n) in self.literals:
-                raise self.refusal(n, m, "follows it in two different ways")
+                raise self.refusal(n, m, "depends on it in two different ways")
             return
         if n.shape == m.shape and _same(n, m):
             return
         whole, part = computed(n), computed(m)
         cut = whole[tuple(slice(extent) for extent in m.shape)]
         if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
-            raise self.refusal(n, m, "is a constant with other values at the other size")
+            raise self.refusal(n, m, "is a constant with other values at another size")
 
     def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
         """`x` at the bound and `y` at the size of the probe."""
@@ -372,13 +372,14 @@ _WAYS = {
         "Take the elements by an index that is an input",
     "writes rows of an axis that ends at run time": "Write into a cache of fixed size",
     "orders an axis that ends at run time": "Order an axis of fixed size",
-    "is a loop whose iterations follow it": "Run the model once for each iteration, with a state",
-    "is a loop whose body follows it": "Give the body tensors of fixed size",
+    "is a loop whose number of iterations depends on it":
+        "Run the model once for each iteration, with a state",
+    "is a loop whose body depends on it": "Give the body tensors of fixed size",
     "has an axis that is not a multiple of it":
         "Keep axes multiples of it: let the input have what is padded or joined",
     "reads its operand in another order at the other size":
         "Keep the dimension an axis of its own: do not reshape it together with others",
-    "is a constant with other values at the other size":
+    "is a constant with other values at another size":
         "Make an input of what is computed from the size, such as a mask",
     TWO: "Keep each extent an axis of its own",
 }  # fmt: skip
@@ -389,5 +390,5 @@ def _hint(probe: Probe, what: str) -> str:
     bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
     if what in _WAYS:
         return f"{_WAYS[what]}, or {bucket}"
-    other = f"Build with a bound that is no fixed size of the model, such as {probe.bound - 1}"
+    other = f"Build with a bound that is not a fixed size of the model, such as {probe.bound - 1}"
     return f"{other}, or {bucket}"

@@ -318,7 +318,8 @@ class HostTuner(Generic[R]):
         return TrialVerdict("slower", "the model was slower with it", outcome.found, outcome.runner)
 
     def _wrong(self, kernels: Mapping[int, R]) -> str:
-        """How the model's results differ from the bundle's own; float outputs are preferred."""
+        """How the results of the model with these kernels differ from the bundle's own; "" if they
+        do not. Only float outputs are compared, if there are any."""
         self.model.use(kernels)
         try:
             found = self.model.results()
