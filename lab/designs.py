@@ -1,7 +1,7 @@
 """The designs that are compared: those of the product, and two of papers.
 
-Output: `DESIGNS` by name; `Settings.policy` and `Scheduler` take each.  Where the papers are
-silent, docs/decisions/0031 and 0032 decide.
+Output: `DESIGNS` by name, for `Settings.policy` and `Scheduler`.  docs/decisions/0031 and 0032
+state what we decided where the papers are silent.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Workload:
         )
 
     def with_clients(self, number: int) -> Workload:
-        """Every closed loop of the normal streams with so many clients."""
+        """The workload with `number` clients in each closed loop of the normal streams."""
 
         def more(stream: Stream) -> Stream:
             closed = stream.arrival.clients > 0

@@ -119,8 +119,8 @@ class _Tree:
         return won
 
     def replace(self, won: Reg) -> None:
-        """Recomputes the nodes above a position, from below, with the smallest number that comes
-        after."""
+        """Recomputes the tree above the position that won, from the leaves up: each node gets the
+        smallest of its numbers that follow the winner in order."""
         b, count = self.b, self.counts[0]
         at = b.read(won, count) if count > FAN else Index()
         for level in range(len(self.counts) - 1):
