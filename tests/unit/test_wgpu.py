@@ -174,7 +174,7 @@ def test_joined_steps_run_as_one() -> None:
         assert [call.slot for call in wgpu_calls.joined_dispatches(found)] == [0, 0, 0]
     new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuAlternative(9, 3, 16, [])})
     assert [call.slot for call in wgpu_calls.joined_dispatches(new)] == [0, 9, 0]
-    with pytest.raises(ValueError, match="not there"):
+    with pytest.raises(ValueError, match="do not exist"):
         wgpu_calls.ways(steps(TWO | {"joined": joined}), {})
 
 
