@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -160,6 +162,50 @@ def test_page_errors(fake: pytest.MonkeyPatch, bundle: Path, code: str, kind: ty
             model.run({})
         assert caught.value.facts["input"] == "x"
         assert caught.value.hint == "Do"
+
+
+def pressed_at(place: int) -> Callable[[FrameType, str, object], Any]:
+    """A trace function: Ctrl-C at that line of a request, at the latest where it waits."""
+    lines, sent = 0, False
+
+    def trace(frame: FrameType, event: str, _value: object) -> Any:
+        nonlocal lines, sent
+        name = frame.f_code.co_name
+        if frame.f_code.co_filename != link_module.__file__:
+            return None
+        if event == "line" and not sent and name in ("request", "_ctrl_c", "_wait"):
+            lines += 1
+            if lines == place or name == "_wait":
+                sent = True
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    return trace
+
+
+def test_ctrl_c_at_every_place(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    """A page that got the request is told of it and answers; one that did not is not waited for.
+
+    The stand-in ends only when it is told, and fails on what it does not expect.
+    """
+    fake.setenv("FAKE_MODE", "early")
+    fake.setattr(browser_module, "ABORT_SECONDS", PATIENCE)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ends = set()
+    try:
+        with BrowserHost("chromium") as host:
+            model = host.load(bundle)
+            for place in range(1, 24):
+                sys.settrace(pressed_at(place))
+                try:
+                    ends.add(model.tune({}, lambda _: None)["cancelled"])
+                except KeyboardInterrupt:
+                    ends.add("not sent")
+                finally:
+                    sys.settrace(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends == {True, "not sent"}
 
 
 def test_other_protocol(fake: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ _ERRORS = {kind.code: kind for kind in TilewrightError.__subclasses__()}
 
 @dataclass(frozen=True)
 class Reply:
-    """A result and its binary frames; `aborted`: Ctrl-C ended the request early."""
+    """A result and its binary frames; `aborted`: Ctrl-C was pressed before it was complete."""
 
     result: Json
     frames: list[bytes]
@@ -111,41 +111,49 @@ class Link:
         timeout: seconds without a message after which it fails; progress restarts them
         grace:   seconds that the page has after Ctrl-C to answer with a partial result
         """
-        pending = _Pending(Future(), on_progress)
-        number = next(self._numbers)
-        with self._lock:
-            loop = self._loop
-            if self._closed or loop is None:
-                raise HostError("The page has disconnected", hint=RESTART)
-            self._pending[number] = pending
-        text = json.dumps({"id": number, "method": method, "params": params})
-        sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), loop)
-        try:
-            with _ctrl_c(held=grace > 0) as pressed:
-
-                def answer(future: Future[Result], what: str) -> Result:
-                    return self._wait(future, timeout, lambda: pending.heard, what, pressed)
-
-                answer(sent, f"take the request `{method}`")
-                return answer(pending.future, f"answer `{method}`")
-        except KeyboardInterrupt:
-            if not grace:
-                raise
-            return self._aborted(number, loop, pending, grace)
-        finally:
-            sent.cancel()
+        # before anything is sent: a page that got the request must be told of Ctrl-C
+        with _ctrl_c(held=grace > 0) as presses:
+            pending = _Pending(Future(), on_progress)
+            number = next(self._numbers)
             with self._lock:
-                self._pending.pop(number, None)
+                loop = self._loop
+                if self._closed or loop is None:
+                    raise HostError("The page has disconnected", hint=RESTART)
+                self._pending[number] = pending
+            text = json.dumps({"id": number, "method": method, "params": params})
+            sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), loop)
+
+            def answer(future: Future[Result], what: str) -> Result:
+                return self._wait(future, timeout, lambda: pending.heard, what, presses)
+
+            try:
+                answer(sent, f"take the request `{method}`")
+                reply = answer(pending.future, f"answer `{method}`")
+                return replace(reply, aborted=presses() > 0)
+            except KeyboardInterrupt:
+                if not grace:
+                    raise
+                return self._aborted(number, loop, pending, grace, presses)
+            finally:
+                sent.cancel()
+                with self._lock:
+                    self._pending.pop(number, None)
 
     def _aborted(
-        self, number: int, loop: asyncio.AbstractEventLoop, pending: _Pending, grace: float
+        self,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        pending: _Pending,
+        grace: float,
+        presses: Callable[[], int],
     ) -> Reply:
         """Tells the page to end that request.  Raises KeyboardInterrupt if it does not answer."""
         ask = {"id": next(self._numbers), "method": "abort", "params": {"request": number}}
         asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), loop)
         started = time.monotonic()
         try:
-            return replace(self._wait(pending.future, grace, lambda: started, "end"), aborted=True)
+            reply = self._wait(pending.future, grace, lambda: started, "end", lambda: presses() - 1)
+            return replace(reply, aborted=True)
         except TilewrightError as error:
             raise KeyboardInterrupt from error
 
@@ -155,10 +163,10 @@ class Link:
         timeout: float,
         heard: Callable[[], float],
         what: str,
-        pressed: Callable[[], bool] = lambda: False,
+        presses: Callable[[], int] = lambda: 0,
     ) -> Result:
         while not wait([future], LOOK_SECONDS).done:
-            if pressed():
+            if presses() > 0:
                 raise KeyboardInterrupt
             self._check()
             if time.monotonic() - heard() > timeout:
@@ -209,20 +217,20 @@ class Link:
 
 
 @contextmanager
-def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether Ctrl-C was pressed; if `held`, Ctrl-C does nothing else.
+def _ctrl_c(*, held: bool) -> Iterator[Callable[[], int]]:
+    """Yields a function that counts how often Ctrl-C was pressed; if `held`, that is all it does.
 
     Python may drop a KeyboardInterrupt, for example in a callback; then the page would not be told.
     """
     usual = signal.default_int_handler
     main = threading.current_thread() is threading.main_thread()
     if not (held and main and signal.getsignal(signal.SIGINT) is usual):
-        yield lambda: False
+        yield lambda: 0
         return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    presses: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: presses.append(number))
     try:
-        yield lambda: bool(pressed)
+        yield lambda: len(presses)
     finally:
         signal.signal(signal.SIGINT, usual)
 
