@@ -62,6 +62,11 @@ ON_GPU: dict[str, Engine] = {
         Engine("tfjs", "TF.js", "@tensorflow/tfjs-backend-webgpu", "tfjs", f"{_WEBGPU}tfjs"),
     )
 }  # fmt: skip
+#: Those of language models.
+SPEAKING = (
+    Engine("tilewright_language", "Tilewright"),
+    Engine("wllama", "wllama", "@wllama/wllama"),
+)
 CUBLAS = Engine("cublas", "cuBLAS")
 #: All that peers.webgpu compares.
 ON_GPUS = {**ON_GPU, CUBLAS.name: CUBLAS}

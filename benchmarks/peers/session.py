@@ -7,7 +7,7 @@ else, and the memory of its page is that engine's memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 START_SECONDS = 60.0
 #: The longest silence of a page, by what it was asked.
-LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 120.0, 90.0, 30.0
+LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS, SPEAK_SECONDS = 120.0, 90.0, 30.0, 600.0
 
 
 #: Chromium answers questions about memory at once instead of after its next collection: the flag is
@@ -84,14 +84,25 @@ class Session:
 
     def add(self, files: Files) -> None:
         """Lets the page fetch the files of a case."""
-        name = files.case.name
-        self.site.folders[name] = files.folder
-        if (files.folder / "bundle").is_dir():
-            self.site.bundles[name] = files.folder / "bundle"
+        self.add_folder(files.case.name, files.folder)
+
+    def add_folder(self, name: str, folder: Path) -> None:
+        """The same for a folder, which may have a `bundle`."""
+        self.site.folders[name] = folder
+        if (folder / "bundle").is_dir():
+            self.site.bundles[name] = folder / "bundle"
 
     def open(self, files: Files) -> Json:
         """Engine and model ready to run: milliseconds, and what the engine says of itself."""
-        return self._ask("open", LOAD_SECONDS, task=files.task)
+        return self.open_task(files.task)
+
+    def open_task(self, task: Json) -> Json:
+        """The same for what the page needs to know."""
+        return self._ask("open", LOAD_SECONDS, task=task)
+
+    def speak(self, prompt: str, ids: Sequence[int], most: int) -> Json:
+        """What a language model makes of a prompt, which is given as text and as ids."""
+        return self._ask("speak", SPEAK_SECONDS, prompt=prompt, ids=list(ids), most=most)
 
     def first(self) -> tuple[float, Arrays, Json]:
         """The next run, with its outputs."""

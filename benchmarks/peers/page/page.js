@@ -10,7 +10,10 @@ import { watchMemories } from './memories.js';
  * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, sizes: any, inputs: any[], constants: any[], outputs: string[], results: any[]}} Task
  * @typedef {{name: string, dtype: string, shape: number[], data: any}} Tensor
  * `stream`: so many runs whose outputs stay on the device, until it has done them.
- * @typedef {{run(): Promise<Tensor[]>, stream?: (runs: number) => Promise<unknown>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
+ * @typedef {{run(): Promise<Tensor[]>, stream?: (runs: number) => Promise<unknown>, speak?: (asked: Asked) => Promise<Spoken>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
+ * `speak`: what follows a prompt, each token with its milliseconds since the call.
+ * @typedef {{prompt: string, ids: number[], most: number}} Asked
+ * @typedef {{times: number[], text?: string, ids?: number[], timings?: any}} Spoken
  * @typedef {{about: any, open(task: Task): Promise<Model>}} Engine
  */
 
@@ -97,6 +100,8 @@ const METHODS = {
     }
     return { times, inside };
   },
+
+  speak: (asked) => model.speak(asked),
 
   async memory() {
     // Workers that block, as a pool's do, never answer: then the page's own heap has to do.

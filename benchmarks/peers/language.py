@@ -1,0 +1,159 @@
+"""Language models in browsers, beside llama.cpp in WebAssembly (wllama), on the same GGUF file.
+
+Input: GGUF files.  Output: results/language.json: tokens a second of a prompt and of an answer,
+first token, time to load, memory and bytes of code; both engines by turns in one run, each in a
+browser of its own, each with the likeliest token.
+
+    python -m benchmarks peers.language SmolLM2-135M-Instruct.Q4_1.gguf --threads 1 --threads 2
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.common import Row, Run
+from benchmarks.options import Rounds, one_of
+from benchmarks.timing import spread, turn
+from tilewright.bundle import is_bundle, write
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend.gguf import ROWS, GgufModel
+from tilewright.language import Language
+
+from .engines import SPEAKING, Engine
+from .session import Session
+
+BUILD = Path(__file__).parents[2] / "build" / "language"
+#: Rows of a run: one token, and parts of prompts.
+SIZES = (1, 8, 64)
+#: A row replaces one that has the same of these.
+KEY = ("model", "browser", "engine", "threads", "prompt_tokens")
+#: About 240 tokens.
+PROMPT = """A lighthouse keeper writes down what he sees. On Monday the sea is calm and three
+boats pass before noon. On Tuesday the wind turns to the north, the lamp is cleaned, and a
+letter comes from the harbour office that asks for the oil that is left. On Wednesday there is
+fog until four o'clock; he rings the bell every two minutes, and at night he can hear an engine,
+but he cannot see a light. On Thursday the fog is gone, and on the rocks below the tower lies a
+small green boat, dry, with two oars in it and nobody near. He climbs down with a rope and a
+lantern. In the boat he finds a tin box, a map of the coast with a cross on it, and a coat that
+is still warm. He calls, and only the gulls answer. In the afternoon he writes to the harbour
+office: a boat has come ashore without its crew, please send somebody at once. Then he sits at
+the window with the map before him and looks for the place with the cross. It is the lighthouse
+itself, and beside it stands a date, which is tomorrow. On Friday morning he wakes early, puts
+the kettle on the stove, opens the door of the tower, and"""
+
+
+@dataclass
+class Speaker:
+    """One engine with one number of threads, and what it has said."""
+
+    engine: Engine
+    threads: int
+    session: Session
+    load: float = 0.0
+    firsts: list[float] = field(default_factory=list)
+    tokens: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def row(self, prompt: int) -> Row:
+        """Medians of all rounds."""
+        first, token = statistics.median(self.firsts), statistics.median(self.tokens)
+        return {
+            "engine": self.engine.name, "version": self.engine.version, "threads": self.threads,
+            "load_ms": round(self.load), "first_ms": round(first, 1), "prompt_tokens": prompt,
+            "prompt_per_s": round(1000 * prompt / first, 1), "token_ms": round(token, 2),
+            "tokens_per_s": round(1000 / token, 2), "spread": round(spread(self.tokens), 3),
+            "n": len(self.tokens), "rounds": len(self.firsts), "text": self.texts[-1],
+            **self.session.memory(), **self.session.site.code_bytes(),
+        }  # fmt: skip
+
+
+def main(
+    run: Run,
+    models: Annotated[list[Path], typer.Argument(help="GGUF files.")],
+    threads: Annotated[
+        list[int] | None, typer.Option(min=1, help="By default 1 and all; repeatable.")
+    ] = None,
+    browser: Annotated[
+        str, typer.Option(parser=one_of(("chromium", "firefox")), help="chromium or firefox.")
+    ] = "chromium",
+    context: Annotated[int, typer.Option(min=1, help="Tokens that the caches hold.")] = 2048,
+    most: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 48,
+    rounds: Rounds = 3,
+) -> None:
+    """Beside wllama: prompt, tokens a second, load, memory."""
+    for model in models:
+        for count in threads or sorted({1, os.cpu_count() or 1}):
+            for row in measure(model, browser, count, context, most, rounds):
+                run.keep("language", {"model": model.stem, "browser": browser, **row}, KEY)
+
+
+def measure(
+    model: Path, browser: str, threads: int, context: int, most: int, rounds: int
+) -> list[Row]:
+    """A row for each engine; the speeds of the first row are also given over the second's."""
+    folder, source = prepared(model, context)
+    ids = Language(source).vocabulary.encode(PROMPT)
+    task = {"name": model.stem, "sizes": {"context": context}}
+    with ExitStack() as stack:
+        speakers = []
+        for engine in SPEAKING:
+            session = stack.enter_context(Session(engine.name, threads, browser))
+            session.add_folder(model.stem, folder)
+            speaker = Speaker(engine, threads, session)
+            speaker.load = session.open_task(task)["milliseconds"]
+            session.speak("Once", ids[:1], 4)  # what the browser compiles late
+            speakers.append(speaker)
+        for number in range(rounds):
+            for speaker in turn(number, speakers):
+                _heard(speaker, source, ids, most)
+        rows = [speaker.row(len(ids)) for speaker in speakers]
+    ours, theirs = rows
+    for name in ("prompt_per_s", "tokens_per_s"):
+        ours[f"{name}_over"] = round(ours[name] / theirs[name], 2)
+    ours["same_text"] = _common(ours["text"], theirs["text"])
+    ours["wasm_over_file"] = round(ours["wasm_bytes"] / model.stat().st_size, 2)
+    theirs["wasm_over_file"] = round(theirs["wasm_bytes"] / model.stat().st_size, 2)
+    return rows
+
+
+def _heard(speaker: Speaker, source: GgufModel, ids: Sequence[int], most: int) -> None:
+    """One answer; an engine whose caches hold the prompt already would have no first token."""
+    said = speaker.session.speak(PROMPT, ids, most)
+    times: list[float] = said["times"]
+    speaker.firsts.append(times[0])
+    speaker.tokens += [b - a for a, b in pairwise(times)]
+    made = said.get("ids")
+    text = Language(source).vocabulary.decode(made) if made is not None else said["text"]
+    speaker.texts.append(text)
+
+
+def _common(one: str, other: str) -> float:
+    """The share of the shorter text up to the first difference."""
+    short = min(len(one), len(other))
+    same = next((n for n in range(short) if one[n] != other[n]), short)
+    return round(same / max(short, 1), 2)
+
+
+def prepared(model: Path, context: int) -> tuple[Path, GgufModel]:
+    """A folder with the file and its bundle."""
+    folder = BUILD / f"{model.stem}-{context}"
+    source = GgufModel(model, context)
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / "model.gguf"
+    link.unlink(missing_ok=True)
+    link.symlink_to(model.resolve())
+    if not is_bundle(folder / "bundle"):
+        options = Options(
+            buckets={ROWS: SIZES}, states=source.states, targets=("wasm",), name=source.name
+        )
+        write(compile_model(source, options).contents, folder / "bundle")
+    return folder, source
