@@ -1,7 +1,8 @@
-// Minifies the engine and the tuner for wheels and npm, with Vite's bundler; development does not need it.
-// Input: a folder with engine/ and tune/, maybe page/, and the output folder.  Output: files of the same names
+// Minifies the engine, the tuner and the language models for wheels and npm, with Vite's bundler; development does not need it.
+// Input: a folder with engine/, tune/, language/ and vendor/, maybe page/, and the output folder.  Output: files of the same names
 // with source maps, and on stdout the imports of each, as JSON.  The engine becomes one file, engine/core.js; its
-// workers run that, and its other files only re-export from it.  The tuner's files stay separate.
+// workers run that, and its other files only re-export from it.  The other files stay separate; what
+// they import of vendor/ becomes language/packages.js.
 
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
@@ -9,6 +10,8 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const CORE = 'engine/core.js';
+/** What language/ uses of vendor/. */
+const PACKAGES = 'language/packages.js';
 /** Workers run when loaded, so they must not be imported; Vite requires that code which starts them is not in them. WebGPU, other devices, frames, buffers, what is kept, exchange, generation, manifests, measurements, halves, signatures, tidying and widening load on demand. */
 const APART = ['worker.js', 'pool_worker.js', 'channel.js', 'engine.js', 'devices.js', 'auto.js', 'restart.js', 'zero_inputs.js', 'gpu_worker.js', 'webgpu.js', 'gpu_device.js', 'gpu_measure.js', 'gpu_plan.js', 'gpu_runs.js', 'gpu_upload.js', 'gpu_vet.js', 'frames.js', 'gpu_frames.js', 'gpu_buffers.js', 'gpu_in_thread.js', 'gpu_tensors.js', 'changes.js', 'exchange.js', 'generate.js', 'inspect.js', 'measure.js', 'float16.js', 'signatures.js', 'cache_eviction.js', 'widening.js'].map((name) => `engine/${name}`);
 const SERVICE_WORKER = 'page/sw.js';
@@ -32,7 +35,7 @@ const quoted = {
 };
 
 async function minify() {
-  const names = [...await scriptsOf('engine'), ...await scriptsOf('tune')];
+  const names = (await Promise.all(['engine', 'tune', 'language'].map(scriptsOf))).flat();
   const core = names.filter((name) => name.startsWith('engine/') && !APART.includes(name)).map((name) => join(from, name));
   const bundle = await rolldown({
     input: Object.fromEntries(names.map((name) => [name, join(from, name)])),
@@ -42,7 +45,7 @@ async function minify() {
     dir: into,
     entryFileNames: '[name]',
     chunkFileNames: '[name]',
-    codeSplitting: { groups: [{ name: CORE, test: (id) => core.includes(id) }] },
+    codeSplitting: { groups: [{ name: CORE, test: (id) => core.includes(id) }, { name: PACKAGES, test: (id) => id.startsWith(join(from, 'vendor')) }] },
     minify: true,
     // What they say to bundlers of users.
     comments: { annotation: true },
@@ -54,10 +57,10 @@ async function minify() {
   return output.flatMap((file) => (file.type === 'chunk' ? [[file.fileName, file.imports]] : []));
 }
 
-/** The service worker has a list of the files to cache; adds the new one. */
+/** The service worker has a list of the files to cache; adds the new ones. */
 async function renew() {
   const text = await readFile(join(from, SERVICE_WORKER), 'utf8');
-  const renewed = text.replace('const FILES = [\n', `const FILES = [\n  '/${CORE}',\n`);
+  const renewed = text.replace('const FILES = [\n', `const FILES = [\n  '/${CORE}', '/${PACKAGES}',\n`);
   if (renewed === text) throw new Error(`${SERVICE_WORKER} has no list of files`);
   await mkdir(join(into, dirname(SERVICE_WORKER)), { recursive: true });
   await writeFile(join(into, SERVICE_WORKER), renewed);

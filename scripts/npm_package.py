@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
+"""Makes the npm package tilewright-web: engine, tuner, language models, their types, and the
+compiler's source.
 
 Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file of `npm pack`;
-foreign files there are not overwritten (bundle/owned_files.py).  engine/ and tune/ are minified;
-src/ has them with comments, and their types.  The package's metadata is
-tilewright/web/package.json.
+foreign files there are not overwritten (bundle/owned_files.py).  engine/, tune/ and language/ are
+minified; src/ has them with comments, their types, and what they use of vendor/.  The package's
+metadata is tilewright/web/package.json.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tilewright.tuning.source_zip import source_zip
 
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"
-FOLDERS = ("engine", "tune")
+FOLDERS = ("engine", "tune", "language")
+VENDOR = ("vendor/jinja", "vendor/tokenizers")
 TYPES = "index.d.ts"
 FILES = ("package.json", "README.md")
 
@@ -31,7 +33,7 @@ FILES = ("package.json", "README.md")
 def stage(into: Path) -> None:
     """Fills the package's new folder."""
     source = into / "src"
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, *VENDOR):
         shutil.copytree(WEB / folder, source / folder)
     shutil.copy(WEB / TYPES, source / TYPES)
     for name in FILES:

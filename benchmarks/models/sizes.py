@@ -1,4 +1,4 @@
-"""Download sizes: the engine's JavaScript and a bundle's code.
+"""Download sizes: the JavaScript of the engine and of language models, and a bundle's code.
 
 Input: nothing, or a bundle.  Output: the size of the engine, minified and gzipped; with a bundle
 also that of its code, and results/sizes.json.
@@ -12,6 +12,7 @@ import gzip
 import json
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,9 @@ WEB = ROOT / "tilewright" / "web"
 #: The module that a page loads, and the workers that it starts; they import all others.
 ENGINE = ("engine/engine.js", "engine/worker.js", "engine/pool_worker.js")
 ENGINE_LIMIT = 16_500
+#: What a page with a language model loads: with the engine, the worker for text, and packages.
+LANGUAGE = (*ENGINE, "engine/inspect.js", "language/language.js", "language/text_worker.js")
+LANGUAGE_LIMIT = 60_000
 CODE_LIMIT = 300_000
 
 
@@ -36,15 +40,16 @@ def minified(web: Path, into: Path) -> dict[str, list[str]]:
     return found
 
 
-def delivered() -> dict[str, int]:
-    """Bytes of the engine's files, each once, as `tilewright serve` and npm's CDNs send them."""
+def delivered(wanted: Sequence[str] = ENGINE) -> dict[str, int]:
+    """Bytes of these files and of what they import, each once, as `tilewright serve` and npm's
+    CDNs send them."""
     with tempfile.TemporaryDirectory() as into:
-        needed = _closure(minified(WEB, Path(into)))
+        needed = _closure(wanted, minified(WEB, Path(into)))
         return {name: len(gzip.compress((Path(into) / name).read_bytes(), 9)) for name in needed}
 
 
-def _closure(imports: dict[str, list[str]]) -> list[str]:
-    names = list(ENGINE)
+def _closure(wanted: Sequence[str], imports: dict[str, list[str]]) -> list[str]:
+    names = list(wanted)
     for name in names:
         names += [other for other in dict.fromkeys(imports[name]) if other not in names]
     return names
@@ -53,15 +58,15 @@ def _closure(imports: dict[str, list[str]]) -> list[str]:
 def main(
     run: Run, bundle: Annotated[Path | None, typer.Argument(help="Its code counts, too.")] = None
 ) -> None:
-    files = delivered()
-    print(files)
-    rows: list[Row] = [
-        {
-            "what": "engine, minified and gzipped",
-            "bytes": sum(files.values()),
-            "limit": ENGINE_LIMIT,
-        }
-    ]
+    rows: list[Row] = []
+    for what, wanted, limit in (
+        ("engine", ENGINE, ENGINE_LIMIT),
+        ("engine and language models", LANGUAGE, LANGUAGE_LIMIT),
+    ):
+        files = delivered(wanted)
+        print(files)
+        row = {"what": f"{what}, minified and gzipped", "bytes": sum(files.values())}
+        rows.append(row | {"limit": limit})
     if bundle is not None:
         manifest = open_bundle(bundle).manifest
         section = manifest.section("wasm")

@@ -11,6 +11,7 @@ import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
 import { FRAMES } from './frames.mjs';
 import { GPUS } from './gpus.mjs';
+import { LANGUAGE } from './language.mjs';
 import { NAMES } from './names.mjs';
 import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
@@ -205,6 +206,7 @@ const SCENARIOS = {
   ...ENGINES,
   ...FRAMES,
   ...GPUS,
+  ...LANGUAGE,
   ...NAMES,
   ...RUNS,
   ...SWAPPING,

@@ -27,6 +27,7 @@ WEB = ROOT / "tilewright" / "web"
 
 USER = """
 import { EngineError, load, type Engine } from 'tilewright-web';
+import { languageModel, type Message } from 'tilewright-web/language';
 import { tune } from 'tilewright-web/tune';
 import { folderSource } from 'tilewright-web/tune/sources/folder';
 import { pyodideSource } from 'tilewright-web/tune/sources/pyodide';
@@ -39,12 +40,17 @@ const sent = await folderSource('/tuning/').next();
 const tiles: number | undefined = sent && 'header' in sent ? sent.header.tiles : undefined;
 const { rounds } = await tune(engine, { source: folderSource('/tuning/'), seconds: 5 });
 const made = pyodideSource({ bundle: '/bundle/', pyodide: '/node_modules/pyodide/' });
+const lm = await languageModel('/bundles/x/', { device: 'auto' });
+const messages: Message[] = [{ role: 'user', content: 'Hello' }];
+const answer = lm.chat(messages, { most: 9, temperature: 0.7, seed: 1, stop: ['.'] });
+for await (const text of answer) console.log(text.length, answer.speed);
+const tokens: number = await lm.count(messages);
 try {
   await made.close();
 } catch (error) {
   if (error instanceof EngineError) console.log(error.code, error.hint);
 }
-export { milliseconds, rounds, shape, threads, tiles };
+export { milliseconds, rounds, shape, threads, tiles, tokens };
 """
 #: Each is a mistake; types that are all `any` would allow them.
 MISTAKES = (
@@ -52,6 +58,8 @@ MISTAKES = (
     "import { load } from 'tilewright-web'; (await load('/b/')).info.features.thread;",
     "import { folderSource } from 'tilewright-web/tune/sources/folder'; folderSource('/t/').nextt;",
     "import { tune } from 'tilewright-web/tune'; tune(1, 2);",
+    "import { languageModel } from 'tilewright-web/language'; (await languageModel('/')).chat(1);",
+    "import { languageModel } from 'tilewright-web/language'; languageModel('/', { devices: 1 });",
 )
 
 
@@ -81,7 +89,7 @@ def names(folder: Path) -> set[str]:
 
 def test_source_is_inside_unchanged(package: Path) -> None:
     inside = names(package)
-    for folder in ("engine", "tune"):
+    for folder in ("engine", "tune", "language", "vendor/jinja", "vendor/tokenizers"):
         for path in (p for p in (WEB / folder).rglob("*") if p.is_file()):
             name = f"src/{path.relative_to(WEB).as_posix()}"
             assert name in inside
@@ -91,10 +99,11 @@ def test_source_is_inside_unchanged(package: Path) -> None:
 
 def test_each_script_is_inside_without_comments(package: Path) -> None:
     """With a map that leads to its source."""
-    for folder in ("engine", "tune"):
+    made = {"engine": {Path("engine/core.js")}, "language": {Path("language/packages.js")}}
+    for folder in ("engine", "tune", "language"):
         scripts = {path.relative_to(WEB) for path in (WEB / folder).rglob("*.js")}
         inside = {path.relative_to(package) for path in (package / folder).rglob("*.js")}
-        assert inside - scripts == ({Path("engine/core.js")} if folder == "engine" else set())
+        assert inside - scripts == made.get(folder, set())
         assert all("@type" not in (package / path).read_text() for path in inside)
     for path in package.rglob("*.js.map"):
         for source in json.loads(path.read_text())["sources"]:
@@ -109,7 +118,7 @@ def test_compiler_is_inside(package: Path) -> None:
 def test_nothing_else_is_inside(package: Path) -> None:
     tops = {name.split("/")[0] for name in names(package)}
     files = {"package.json", "README.md", "LICENSE"}
-    assert tops == {"engine", "tune", "src", "compiler"} | files
+    assert tops == {"engine", "tune", "language", "src", "compiler"} | files
 
 
 def test_versions_agree(package: Path) -> None:
@@ -129,13 +138,22 @@ def test_every_export_leads_to_a_file(package: Path) -> None:
             assert list(package.glob(path)), path
 
 
-def test_declared_names_are_those_of_the_engine(package: Path) -> None:
-    declared = (package / "src" / "index.d.ts").read_text()
+@pytest.mark.parametrize(
+    ("types", "script", "inner"),
+    [
+        ("index.d.ts", "engine/engine.js", set()),
+        ("language/index.d.ts", "language/language.js", {"Model"}),
+    ],
+)
+def test_declared_names_are_those_of_the_script(
+    package: Path, types: str, script: str, inner: set[str]
+) -> None:
+    declared = (package / "src" / types).read_text()
     found = re.findall(r"^export (?:function (\w+)|\{ (\w+) \})", declared, re.MULTILINE)
-    code = f"console.log(JSON.stringify(Object.keys(await import('{package}/engine/engine.js'))))"
+    code = f"console.log(JSON.stringify(Object.keys(await import('{package}/{script}'))))"
     command = ["node", "--input-type=module", "-e", code]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert {a or b for a, b in found} == set(json.loads(told.stdout))
+    assert {a or b for a, b in found} == set(json.loads(told.stdout)) - inner
 
 
 def test_typescript_understands_it_and_finds_mistakes(project: Path) -> None:

@@ -63,7 +63,7 @@ def tuner_files() -> set[str]:
 def test_service_worker_keeps_every_file(web: Path) -> None:
     page = {f.removesuffix("index.html").removesuffix(".html") for f in files_of(web / "page", "/")}
     served = page | files_of(web / "engine", "/engine/") | files_of(web / "vendor", "/vendor/")
-    served |= tuner_files()
+    served |= tuner_files() | files_of(web / "language", "/language/")
     assert kept_files(web) == served | COMPUTED
 
 
@@ -73,3 +73,11 @@ def test_engine_is_small() -> None:
     files = sizes.delivered()
     assert set(sizes.ENGINE) < set(files)
     assert sum(files.values()) <= sizes.ENGINE_LIMIT, files
+
+
+def test_language_models_are_small() -> None:
+    """With the engine, the tokenizer and the template engine."""
+    need_bundler()
+    files = sizes.delivered(sizes.LANGUAGE)
+    assert set(sizes.ENGINE) < set(files)
+    assert sum(files.values()) <= sizes.LANGUAGE_LIMIT, files

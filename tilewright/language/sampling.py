@@ -1,11 +1,12 @@
 """Which token comes next: greedy, or drawn at random from the likeliest ones.
 
-Input: logits, the ids so far.  Output: an id.  Random numbers come from a small generator that is
-easily written in any language, so that a seed means the same everywhere.
+Input: logits, the ids so far.  Output: an id.  A seed draws the same tokens everywhere:
+web/language/sampling.js has the same generator of random numbers, and the same roundings.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -92,6 +93,25 @@ def _penalised(values: Array, ids: Sequence[int], penalty: float) -> Array:
     return values
 
 
+#: log2(e), and ln(2) in two parts, of which the first has few digits.
+LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
+#: The power of a smaller number is 0.
+LEAST = -485.0
+
+
 def _softmax(values: Array) -> Array:
-    powers = np.exp(values - values.max())
-    return np.asarray(powers / powers.sum())
+    """Adds up from the first to the last, as NumPy's `sum` does not."""
+    powers = _exp(values - values.max())
+    return np.asarray(powers / np.cumsum(powers)[-1])
+
+
+def _exp(values: Array) -> Array:
+    """exp of numbers <= 0, by sums and products alone: JavaScript's own function rounds
+    differently from NumPy's."""
+    bounded = np.maximum(values, LEAST - 1)
+    twos = np.floor(bounded * LOG2E + 0.5)
+    rest = (bounded - twos * LN2_HIGH) - twos * LN2_LOW
+    sums = np.zeros_like(rest)
+    for n in range(13, -1, -1):
+        sums = sums * rest + 1 / math.factorial(n)
+    return np.where(values >= LEAST, np.ldexp(sums, twos.astype(np.int64)), 0.0)

@@ -80,6 +80,7 @@ def create_app(
         Route("/bundles/{name}/{path:path}", served.file),
         Route("/engine/{path:path}", Folder(web / "engine").file),
         Route("/tune/{path:path}", Folder(web / "tune").file),
+        Route("/language/{path:path}", Folder(web / "language").file),
         Route("/vendor/{path:path}", Folder(web / "vendor").file),
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
         Route("/camera", Folder(web / "page", index="camera.html").file),

@@ -61,7 +61,7 @@ export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; 
 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
-  | 'disposed' | 'network' | 'signature' | 'unsupported-host';
+  | 'disposed' | 'network' | 'signature' | 'unsupported-host' | 'context-full' | 'invalid-model';
 export type ErrorFacts = Record<string, unknown>;
 /** An EngineError in a message between workers. */
 export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };

@@ -2,7 +2,7 @@
 // Input: requests of the page.  Output: the server's answer, or the cached one if the server cannot be reached.
 // It does not cache bundles: the engine stores and verifies them itself.
 
-const CACHE = 'tilewright-page-v3';
+const CACHE = 'tilewright-page-v4';
 
 const FILES = [
   '/', '/camera', '/classes', '/corun', '/style.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
@@ -26,7 +26,9 @@ const FILES = [
     .map((name) => `/tune/records/${name}.js`),
   ...['device_class', 'visit']
     .map((name) => `/tune/device/${name}.js`),
-  '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
+  ...['language', 'sampling', 'text', 'text_stream', 'text_thread', 'text_worker']
+    .map((name) => `/language/${name}.js`),
+  '/vendor/jinja/jinja.mjs', '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];
 
 const scope = /** @type {any} */ (self);

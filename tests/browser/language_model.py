@@ -1,0 +1,71 @@
+"""A tiny language model without training, for pages: its bundle, and bundles that lack something.
+
+Input: a folder for files.  Output: bundles.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.gguf_files import Tiny, write_tiny
+from helpers.language_files import text_files
+from helpers.vocabularies import merges
+
+from tilewright.bundle import write
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend.gguf import ROWS, GgufModel
+
+SIZE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "words": 300}
+ROOM = 128
+#: What a page must show and not do.
+HOSTILE = '<img src=x onerror="globalThis.hacked={}">'
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model, its bundle, and the bundle's text files."""
+
+    model: GgufModel
+    bundle: Path
+    files: dict[str, bytes]
+
+
+def made(folder: Path, hostile: bool = False, textless: bool = False) -> Made:
+    """hostile: each of its tokens is a piece of HTML;  textless: without the text files"""
+    folder.mkdir(parents=True)
+    tiny = Tiny(room=ROOM, text=merges().write, type="Q4_0", **SIZE)
+    model = GgufModel(write_tiny(folder / "model.gguf", tiny))
+    files = {} if textless else text_files(model)
+    if hostile:
+        files = _hostile(files)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    options = Options(
+        buckets={ROWS: (1, 8)},
+        states=model.states,
+        targets=("wasm", "wgsl"),
+        assets=tuple(folder / name for name in files),
+        name="tiny",
+    )
+    write(compile_model(model, options).contents, folder / "bundle")
+    return Made(model, folder / "bundle", files)
+
+
+def _hostile(files: dict[str, bytes]) -> dict[str, bytes]:
+    tokenizer, facts = (json.loads(files[n]) for n in ("tokenizer.json", "language.json"))
+    known = {token["id"] for token in tokenizer["added_tokens"]}
+    tokenizer["added_tokens"] += [
+        {
+            "id": n, "content": HOSTILE.format(n), "special": False, "single_word": False,
+            "lstrip": False, "rstrip": False, "normalized": False,
+        }
+        for n in range(SIZE["words"])
+        if n not in known
+    ]  # fmt: skip
+    facts["name"] = HOSTILE.format('"name"')
+    return {
+        "tokenizer.json": json.dumps(tokenizer).encode(),
+        "language.json": json.dumps(facts).encode(),
+    }

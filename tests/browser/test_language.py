@@ -1,0 +1,137 @@
+"""Language models in real browsers: the same text as in Python, aborts, endless templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.bundle import open_bundle
+from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.language import CacheSession, Language, LanguageModel, Sampling
+
+from . import language_model
+from .conftest import Visit
+from .language_model import Made
+from .serving import Site, serving
+
+pytestmark = pytest.mark.one_in(2)
+
+HELLO = [{"role": "user", "content": "hello the cat"}]
+CHOICE = {"temperature": 1.5, "topK": 0, "minP": 0, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return language_model.made(tmp_path_factory.mktemp("language") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def site(tiny: Made) -> Iterator[Site]:
+    with serving({"tiny": tiny.bundle}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def python(tiny: Made) -> LanguageModel:
+    host = WasmtimeHost(tiny.bundle, threads=1)
+    manifest = open_bundle(tiny.bundle).manifest
+    session = CacheSession(lambda inputs: host.run(inputs).outputs, manifest)
+    return LanguageModel(Language(tiny.model), session)
+
+
+def answers_as_python(found: list[dict[str, Any]], python: LanguageModel) -> None:
+    """The first one is the likeliest text, the second one is drawn, the third goes on."""
+    likely = python.chat(HELLO, 12)
+    drawn = python.chat(HELLO, 12, Sampling(1.5, 0, min_p=0, seed=5))
+    for answer, wanted in zip(found, (likely, drawn), strict=False):
+        text = "".join(wanted)
+        assert answer["ids"] == wanted.ids
+        assert answer["text"] == text
+        assert answer["promptTokens"] == len(wanted.prompt)
+    assert found[1]["reusedTokens"] == len(likely.prompt) - 1
+    assert found[2]["reusedTokens"] >= len(likely.prompt)
+
+
+def chats(first: str) -> list[dict[str, Any]]:
+    more = [*HELLO, {"role": "assistant", "content": first}, {"role": "user", "content": "a"}]
+    return [
+        {"text": HELLO, "options": {"most": 12}},
+        {"text": HELLO, "options": {"most": 12, **CHOICE}},
+        {"text": more, "options": {"most": 12}},
+    ]
+
+
+@pytest.mark.by_turns
+def test_answers_are_those_of_python(visit: Visit, site: Site, python: LanguageModel) -> None:
+    page = visit(site.blank)
+    first = "".join(python.chat(HELLO, 12))
+    found = page.do("answers", url=site.bundle("tiny"), chats=chats(first))
+    answers_as_python(found, python)
+    assert page.do("log")["errors"] == []
+
+
+@pytest.mark.browser
+def test_answers_on_webgpu_are_those_of_python(
+    gpu_visit: Visit, site: Site, python: LanguageModel
+) -> None:
+    first = "".join(python.chat(HELLO, 12))
+    page = gpu_visit(site.blank)
+    load = {"device": "webgpu"}
+    found = page.do("answers", url=site.bundle("tiny"), chats=chats(first), load=load)
+    answers_as_python(found, python)
+
+
+@pytest.mark.by_turns
+def test_the_chat_survives_an_abort_and_a_full_context(visit: Visit, site: Site) -> None:
+    long = [{"role": "user", "content": "the cat " * 20}]
+    found = visit(site.blank).do(
+        "answers",
+        url=site.bundle("tiny"),
+        options={"temperature": 1, "seed": 2, "topK": 0, "minP": 0},
+        chats=[
+            {"text": HELLO, "options": {"after": 3}},
+            {"text": long},
+            {"text": [{"role": "user", "content": "a " * 100}]},
+            {"text": HELLO, "options": {"most": 3}},
+        ],
+    )
+    assert [answer["error"] for answer in found] == ["AbortError", *2 * ["context-full"], ""]
+    assert [answer["ended"] for answer in found] == ["aborted", *2 * ["context"], "most"]
+    assert found[1]["promptTokens"] + len(found[1]["ids"]) == language_model.ROOM + 1
+    assert found[0]["ids"][:3] == found[3]["ids"]
+
+
+@pytest.mark.by_turns
+def test_a_template_without_an_end_ends(visit: Visit, site: Site, tiny: Made) -> None:
+    """Its worker is ended; the next text gets another one."""
+    files = {name: data.decode() for name, data in tiny.files.items()}
+    endless = (
+        "{% set ns = namespace(n=0) %}"
+        + 9 * "{% for a in range(99999) %}"
+        + "x"
+        + (9 * "{% endfor %}")
+    )
+    facts = json.loads(files["language.json"]) | {"template": endless}
+    found = visit(site.blank).do(
+        "endlessTemplate", files=files | {"language.json": json.dumps(facts)}
+    )
+    assert found["endless"] == "invalid-model"
+    assert found["ids"]
+    assert (found["reads"], found["closed"]) == (2, "disposed")
+
+
+@pytest.mark.by_turns
+def test_a_bundle_without_text_files(visit: Visit, tmp_path: Path) -> None:
+    """Nothing large is fetched before that is known."""
+    folder = language_model.made(tmp_path / "textless", textless=True)
+    with serving({"textless": folder.bundle}) as site:
+        found = visit(site.blank).do("answers", url=site.bundle("textless"), chats=[])
+        weights = open_bundle(folder.bundle).manifest.weights.shards
+        assert site.server.asked(*(ref.file for ref in weights)) == 0
+    assert found["code"] == "input"
+    assert "tokenizer.json and language.json" in found["message"]
+    assert "docs/language-models.md" in found["hint"]

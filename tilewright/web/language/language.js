@@ -1,0 +1,226 @@
+// Language models in a page: text in, text out.  Input: a bundle with the assets of docs/language-models.md, messages.  Output: answers, piece by
+// piece.  The engine computes, engine/generate.js runs token after token, text.js knows the vocabulary; this file joins them, and knows which
+// tokens the caches hold, so that a prompt that goes on where the last answer ended is not computed again.
+
+import { EngineError, inspect, load } from '../engine/engine.js';
+import { asEngineError, requireCount, typed } from '../engine/errors.js';
+import { generate } from '../engine/generate.js';
+import { requireOptions } from '../engine/tensors.js';
+import { makeSampler, samplingOf } from './sampling.js';
+import { TextStream } from './text_stream.js';
+import { openTextThread } from './text_thread.js';
+
+export { EngineError };
+
+const [TOKENIZER, LANGUAGE] = ['tokenizer.json', 'language.json'];
+const IDS = 'input_ids';
+const OPTIONS = 'minP, most, penalty, recent, seed, signal, stop, temperature, topK, topP';
+
+/** Whether a bundle is a language model with its text files, by its manifest. @param {Pick<T.Manifest, 'inputs' | 'assets'>} manifest */
+export const isLanguageModel = ({ inputs, assets }) =>
+  inputs.some(({ name }) => name === IDS) && [TOKENIZER, LANGUAGE].every((wanted) => assets.some(({ name }) => name === wanted));
+
+/** @type {Language.LanguageModelOf} */
+export const languageModel = (url, options = {}) => typed(options.signal, async () => {
+  const { signal, key, name, verify } = options;
+  const manifest = await inspect(url, { key, name, verify });
+  if (!isLanguageModel(manifest)) {
+    const assets = manifest.assets.map((asset) => asset.name);
+    throw new EngineError('input', `The bundle ${manifest.name} is not a language model with the files ${TOKENIZER} and ${LANGUAGE}`,
+      'Build it from a GGUF file with this version of tilewright, see docs/language-models.md', { inputs: manifest.inputs.map((input) => input.name), assets });
+  }
+  const engine = await load(url, options);
+  const stop = () => engine.dispose();
+  signal?.addEventListener('abort', stop);
+  try {
+    const read = async () => ({ tokenizer: await engine.asset(TOKENIZER), language: await engine.asset(LANGUAGE) });
+    const text = await openTextThread(read);
+    if (signal?.aborted) text.close();
+    signal?.throwIfAborted();
+    return new Model(engine, text);
+  } catch (error) {
+    engine.dispose();
+    throw signal?.aborted ? signal.reason : error;
+  } finally {
+    signal?.removeEventListener('abort', stop);
+  }
+});
+
+/** A model on a device, and the tokens that its caches hold; the entry's types leave it out. @implements {Language.LanguageModel} */
+export class Model {
+  /** @type {Language.TextThread} */
+  #text;
+  /** What the caches hold, from the first token on. @type {number[]} */
+  #held = [];
+  /** Lost devices so far: after each the caches are empty. @type {number | undefined} */
+  #losses;
+  #busy = false;
+
+  /** @param {T.Engine} engine @param {Language.TextThread} text */
+  constructor(engine, text) {
+    this.engine = engine;
+    this.#text = text;
+    this.#losses = engine.parts.losses;
+    const { name, template } = text.description;
+    this.name = name;
+    this.chats = template !== null;
+    /** @type {number} */
+    this.context = engine.parts.program.states[0]?.shape.at(-2) ?? 0;
+  }
+
+  /** @param {readonly Language.Message[]} messages @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
+  chat(messages, options = {}) {
+    return this.#answer(messages, options);
+  }
+
+  /** @param {string} prompt @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
+  complete(prompt, options = {}) {
+    return this.#answer(prompt, options);
+  }
+
+  /** @param {readonly Language.Message[] | string} text @returns {Promise<number>} */
+  count(text) {
+    return typed(undefined, async () => (await this.#text.encode(text)).length);
+  }
+
+  dispose() {
+    this.#text.close();
+    this.engine.dispose();
+  }
+
+  /** @param {readonly Language.Message[] | string} text @param {Language.AnswerOptions} options */
+  #answer(text, options) {
+    requireOptions('chat', options, OPTIONS);
+    const { signal, most = Infinity, stop = [], ...sampling } = options;
+    if (most !== Infinity) requireCount('most', most, 1);
+    const settings = samplingOf(sampling);
+    const { engine } = this;
+    if (settings.temperature && engine.info.outputs.some(({ name }) => name === 'token')) {
+      throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out the temperature, or build a model with the output logits');
+    }
+    return new Writing({
+      pieces: this.#text.pieces, stops: typeof stop === 'string' ? [stop] : stop,
+      tokens: (told) => this.#tokens(text, { signal, most, choose: makeSampler(settings) }, told),
+    });
+  }
+
+  /** The ids of an answer, of which one may end it. @type {Language.Tokens} */
+  async* #tokens(text, { signal, most, choose }, told) {
+    if (this.#busy) throw new EngineError('input', 'The model is writing another answer', 'Wait for its end, or abort it');
+    this.#busy = true;
+    try {
+      signal?.throwIfAborted();
+      const all = [...await this.#text.encode(text, signal)];
+      const past = this.#reuse(all);
+      const end = all.length + most;
+      told(all.length, past);
+      const { ends } = this.#text.description;
+      for await (const id of generate(this.engine, all.slice(past), { past, most, end: ends, signal, choose: (logits) => choose(logits, all) })) {
+        this.#requireCaches();
+        // The newest token is in no cache yet.
+        this.#held = [...all];
+        all.push(id);
+        yield { id, last: ends.includes(id) };
+        if (all.length > this.context && all.length < end && !ends.includes(id)) this.#full(all.length);
+      }
+    } catch (error) {
+      // An aborted run writes only behind the tokens that are held; after another error nobody knows what the caches hold.
+      const survived = signal?.aborted || (error instanceof EngineError && ['context-full', 'input', 'invalid-model'].includes(error.code));
+      if (!survived) this.#held = [];
+      throw signal?.aborted && error === signal.reason ? error : asEngineError(error);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /** How many tokens of a prompt need not be computed; the caches hold only these from now on. @param {readonly number[]} prompt */
+  #reuse(prompt) {
+    if (this.#losses !== this.engine.parts.losses) this.#held = [];
+    this.#losses = this.engine.parts.losses;
+    if (prompt.length > this.context) this.#full(prompt.length);
+    let count = 0;
+    // The logits after the last token are wanted even if it is held.
+    while (count < Math.min(this.#held.length, prompt.length - 1) && this.#held[count] === prompt[count]) count++;
+    this.#held.length = count;
+    return count;
+  }
+
+  #requireCaches() {
+    if (this.#losses === this.engine.parts.losses) return;
+    throw new EngineError('host', 'The device was lost, and the text so far with it', 'Ask again: the model goes on with another device', { lost: true });
+  }
+
+  /** @param {number} tokens @returns {never} */
+  #full(tokens) {
+    throw new EngineError('context-full', `The text has ${tokens} tokens, and the context holds ${this.context}`, 'Shorten it, begin anew, or build the model with a larger context',
+      { tokens, context: this.context });
+  }
+}
+
+/** @implements {Language.Answer} */
+class Writing {
+  #parts;
+  #begun = false;
+  #start = 0;
+  text = '';
+  /** @type {number[]} */
+  ids = [];
+  /** @type {Language.Ended | null} */
+  ended = null;
+  promptTokens = 0;
+  reusedTokens = 0;
+  firstMilliseconds = 0;
+  milliseconds = 0;
+
+  /** @param {Language.WritingParts} parts */
+  constructor(parts) {
+    this.#parts = parts;
+  }
+
+  get speed() {
+    return this.milliseconds ? (1000 * (this.ids.length - 1)) / this.milliseconds : 0;
+  }
+
+  async* [Symbol.asyncIterator]() {
+    if (this.#begun) throw new EngineError('input', 'An answer can be read once', 'Ask again, or use its text');
+    this.#begun = true;
+    const stream = new TextStream(this.#parts.stops);
+    /** @type {{ error: unknown } | null} */
+    let failed = null;
+    try {
+      for await (const piece of this.#bytes()) {
+        const shown = stream.add(piece);
+        this.text += shown;
+        if (shown) yield shown;
+        if (!stream.stopped) continue;
+        this.ended = 'stop';
+        break;
+      }
+      this.ended ??= 'most';
+    } catch (error) {
+      this.ended = error instanceof EngineError && error.code === 'context-full' ? 'context' : 'aborted';
+      failed = { error };
+    } finally {
+      // Also if the caller left the loop.
+      this.ended ??= 'aborted';
+    }
+    const rest = stream.end();
+    this.text += rest;
+    if (rest) yield rest;
+    if (failed) throw failed.error;
+  }
+
+  /** The bytes of one token after the other. */
+  async* #bytes() {
+    const { pieces: { bytes, starts }, tokens } = this.#parts;
+    this.#start = performance.now();
+    for await (const { id, last } of tokens((prompt, reused) => Object.assign(this, { promptTokens: prompt, reusedTokens: reused }))) {
+      const passed = performance.now() - this.#start;
+      if (this.ids.length) this.milliseconds = passed - this.firstMilliseconds;
+      else this.firstMilliseconds = passed;
+      this.ids.push(id);
+      if (last) this.ended = 'end';
+      else yield bytes.subarray(starts[id] ?? 0, starts[id + 1] ?? 0);
+    }
+  }
+}

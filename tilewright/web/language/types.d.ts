@@ -1,0 +1,138 @@
+// Types of language models in the page; no browser fetches this file.  The files of this folder refer to them as Language.Name.
+
+import type { Engine, LoadOptions } from '../engine/types.js';
+
+export as namespace Language;
+
+/** Loads a bundle and its text files.  Rejects with an EngineError, or with the reason of `signal`. */
+export type LanguageModelOf = (url: string | URL, options?: ModelOptions) => Promise<LanguageModel>;
+/** As those of `load`. */
+export type ModelOptions = LoadOptions;
+
+/** `role`: system, user, assistant, or what else the model's chat template knows. */
+export type Message = { role: string; content: string };
+
+/** How a token is chosen, as in tilewright/language/sampling.py.  The same seed draws the same tokens there and here. */
+export type Sampling = {
+  /** 0, the default, takes the likeliest token. */
+  temperature?: number;
+  /** The number of likeliest tokens to choose from; 0: all; default 40. */
+  topK?: number;
+  /** Of these, the fewest likeliest tokens whose probabilities add up to this; default 0.95. */
+  topP?: number;
+  /** Of these, tokens with at least this share of the likeliest token's probability; default 0.05. */
+  minP?: number;
+  /** Logits of tokens among the last `recent` are divided by it, negative logits multiplied; default 1. */
+  penalty?: number;
+  /** Default 64. */
+  recent?: number;
+  /** An integer; default 0. */
+  seed?: number;
+};
+
+export type AnswerOptions = Sampling & {
+  /** The largest number of new tokens; default: until the caches are full. */
+  most?: number;
+  /** Texts that end the answer; they are not shown. */
+  stop?: string | string[];
+  /** Aborts the answer, which rejects with the signal's reason. */
+  signal?: AbortSignal;
+};
+
+/** Why an answer ended: by a token of the model, by a stop string, because of `most`, by `signal` or an error, because the caches were full. */
+export type Ended = 'end' | 'stop' | 'most' | 'aborted' | 'context';
+
+/** An answer that is being made.  Iterate over it once, with `for await`, for its pieces of text. */
+export interface Answer extends AsyncIterable<string> {
+  /** All text so far. */
+  readonly text: string;
+  /** Tokens of the answer, the one that ended it included. */
+  readonly ids: readonly number[];
+  /** Null until the answer has ended. */
+  readonly ended: Ended | null;
+  /** Tokens of the prompt, and how many of them the caches held already. */
+  readonly promptTokens: number;
+  readonly reusedTokens: number;
+  /** Milliseconds until the first token, and from the first token to the last. */
+  readonly firstMilliseconds: number;
+  readonly milliseconds: number;
+  /** Tokens a second after the first one; 0 if there are none. */
+  readonly speed: number;
+}
+
+/** A language model on a device.  It writes one answer at a time. */
+export interface LanguageModel {
+  /** The model's name, as its file has it. */
+  readonly name: string;
+  /** Tokens that the caches hold: prompt and answer together. */
+  readonly context: number;
+  /** Whether the model has a chat template; without one there is only `complete`. */
+  readonly chats: boolean;
+  readonly engine: Engine;
+  /**
+   * The answer to messages.  Iterating rejects with an EngineError, or with the reason of `signal`: `context-full` if the prompt is too long or the caches are
+   * full, `input` for messages that the template refuses, `invalid-model` for a template that fails or takes too long.  The model can be used again afterwards.
+   */
+  chat(messages: readonly Message[], options?: AnswerOptions): Answer;
+  /** The text that follows a prompt. */
+  complete(prompt: string, options?: AnswerOptions): Answer;
+  /** Tokens of a chat's prompt, or of a text. */
+  count(text: readonly Message[] | string): Promise<number>;
+  /** Ends the workers and frees their memory. */
+  dispose(): void;
+}
+
+/** What language.json says (docs/language-models.md). */
+export type Description = {
+  name: string;
+  template: string | null;
+  /** Tokens that templates name, such as `bos_token`. */
+  texts: Record<string, string>;
+  /** Ids that end an answer. */
+  ends: number[];
+  /** The id that texts begin with. */
+  begin: number | null;
+  /** How a token's text becomes bytes: each character is a byte by GPT-2's table, or as SentencePiece has it. */
+  pieces: 'bytes' | 'spaces';
+};
+/** The part of tokenizer.json that is read here. */
+export type TokenizerFile = {
+  model: { vocab: Record<string, number> | [string, number][] };
+  added_tokens?: { id: number; content: string; special: boolean }[];
+};
+/** The bytes of all tokens; those of token `n` are from `starts[n]` to `starts[n + 1]`. */
+export type Pieces = { bytes: Uint8Array; starts: Uint32Array };
+/** The two assets of a bundle. */
+export type TextFiles = { tokenizer: ArrayBuffer; language: ArrayBuffer };
+
+/** Text to ids, in this thread (text.js). */
+export interface Text {
+  readonly description: Description;
+  readonly pieces: Pieces;
+  /** The prompt of a chat, or the text itself, as ids. */
+  encode(text: readonly Message[] | string): number[];
+}
+/** The same in a worker (text_thread.js). */
+export interface TextThread {
+  readonly description: Description;
+  readonly pieces: Pieces;
+  encode(text: readonly Message[] | string, signal?: AbortSignal): Promise<number[]>;
+  close(): void;
+}
+export type Request = { id: number; files?: TextFiles; text?: readonly Message[] | string };
+
+export type OpenText = (files: TextFiles) => Text;
+export type OpenTextThread = (read: () => Promise<TextFiles>, patience?: number) => Promise<TextThread>;
+export type PromptOf = (description: Pick<Description, 'template' | 'texts'>, messages: readonly Message[]) => string;
+export type PiecesOf = (file: TokenizerFile, kind: Description['pieces']) => Pieces;
+/** What an answer is told of its prompt. */
+export type Told = (promptTokens: number, reusedTokens: number) => void;
+/** `last`: it ends the answer. */
+export type Token = { id: number; last: boolean };
+export type Tokens = (text: readonly Message[] | string, how: { signal?: AbortSignal; most: number; choose: Choose }, told: Told) => AsyncGenerator<Token, void>;
+export type WritingParts = { pieces: Pieces; stops: string[]; tokens: (told: Told) => AsyncGenerator<Token, void> };
+/** Chooses an id from logits, given the ids so far. */
+export type Choose = (logits: ArrayLike<number>, ids: readonly number[]) => number;
+export type Sampler = (sampling: Required<Sampling>) => Choose;
+/** Indices of the `count` largest numbers, largest first; of equal ones the first. */
+export type Largest = (values: ArrayLike<number>, count: number) => number[];
