@@ -19,7 +19,7 @@ from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, Us
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
-from tilewright.frontend.gguf import GgufModel
+from tilewright.frontend.language import Decoder
 from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import BucketPlan, States, program_of
@@ -120,7 +120,7 @@ def paused() -> Iterator[None]:
 
 @paused()
 def compile_model(
-    source: Path | Model | GgufModel,
+    source: Path | Model | Decoder,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -156,21 +156,21 @@ class _Read:
     inputs: their names;  narrow: as of `ModelFacts`;  in_f16: names of nodes whose results are f16
     """
 
-    importer: Importer | GgufModel
+    importer: Importer | Decoder
     name: str
     inputs: tuple[str, ...]
     narrow: Mapping[str, str] = field(default_factory=dict)
     in_f16: frozenset[str] = frozenset()
 
 
-def _read(source: Path | Model | GgufModel, options: Options) -> _Read:
+def _read(source: Path | Model | Decoder, options: Options) -> _Read:
     """The file's header, checked; it reads no weights."""
     if options.tf32 and options.bytes:
         raise UsageError(
             "Products cannot round their operands both to TF32 and to bytes",
             hint="Choose one of --tf32 and --bytes",
         )
-    if isinstance(source, GgufModel):
+    if isinstance(source, Decoder):
         return _Read(source, source.name, source.inputs)
     model = load(source)
     if options.halves or options.bytes or options.tf32:
@@ -241,7 +241,7 @@ def _packing(names: Sequence[str]) -> Packing:
     return wanted[names[0]]
 
 
-def _imported(importer: Importer | GgufModel, dims: dict[str, int], options: Options) -> Graph:
+def _imported(importer: Importer | Decoder, dims: dict[str, int], options: Options) -> Graph:
     """The model at one combination of buckets; an error says which."""
     try:
         return importer.graph(dims, options.shapes)
@@ -272,7 +272,7 @@ def _check_extents(options: Options) -> None:
 
 
 def _sizes(
-    importer: Importer | GgufModel, passes: Passes, dims: dict[str, int], options: Options
+    importer: Importer | Decoder, passes: Passes, dims: dict[str, int], options: Options
 ) -> Iterator[Probe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
@@ -287,7 +287,7 @@ def _sizes(
 
 
 def _probes(
-    importer: Importer | GgufModel, options: Options
+    importer: Importer | Decoder, options: Options
 ) -> Iterator[tuple[dict[str, int], Graph]]:
     """The model at further sizes of each dimension, beside the largest buckets of the others.
 

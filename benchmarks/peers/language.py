@@ -25,7 +25,8 @@ from benchmarks.options import Rounds, one_of
 from benchmarks.timing import spread, turn
 from tilewright.bundle import is_bundle, write
 from tilewright.compiler import Options, compile_model
-from tilewright.frontend.gguf import ROWS, GgufModel
+from tilewright.frontend.gguf import GgufModel
+from tilewright.frontend.language import ROWS
 from tilewright.language import Language
 
 from .engines import SPEAKING, Engine

@@ -22,8 +22,9 @@ from tilewright.base.errors import (
     UnsupportedOp,
     UsageError,
 )
-from tilewright.frontend.gguf import LOGITS, GgufModel, read_gguf
+from tilewright.frontend.gguf import GgufModel, read_gguf
 from tilewright.frontend.gguf.tensor_types import TENSOR_TYPES
+from tilewright.frontend.language import LOGITS
 from tilewright.graph.node import evaluate
 
 #: What sums in f32 may differ from those in f64, of logits around 1.

@@ -303,7 +303,7 @@ def _runner(where: _Where, folder: Path) -> Generator[Run]:
 def _built(model: GgufModel, where: _Where, as_json: bool) -> Path:
     """The folder of the model's bundle."""
     from tilewright.compiler import Options, compile_model
-    from tilewright.frontend.gguf import ROWS as NAME
+    from tilewright.frontend.language import ROWS as NAME
 
     rows = tuple(n for n in ROWS if n <= model.room)
     options = Options(

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.errors import ContextFull, InputError
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Manifest
-from tilewright.frontend.gguf import IDS, LAST, LOGITS, ROWS
+from tilewright.frontend.language import IDS, LAST, LOGITS, ROWS
 
 #: Outputs by name for inputs by name.
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]

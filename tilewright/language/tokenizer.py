@@ -149,7 +149,7 @@ def _begin(file: GgufFile, kind: str, count: int) -> int | None:
 
 def _ends(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) -> frozenset[int]:
     named = ("eos", "eot", "eom")
-    keys = [key for key in (f"tokenizer.ggml.{n}_token_id" for n in named) if key in file.metadata]
+    keys = [key for key in (f"tokenizer.ggml.{n}_token_id" for n in named) if key in file.values]
     found = {file.whole(key) for key in keys}
     found |= {i for i, (text, k) in enumerate(zip(texts, kinds, strict=True))
               if k == CONTROL and text in ENDS}  # fmt: skip

@@ -1,10 +1,11 @@
-"""Language models from GGUF files: the format, the types of weights, the architectures, the graph.
+"""Language models from GGUF files: the format, and the types of weights.
 
 Input: a file.  Output: `GgufModel`, which makes graphs for any number of new tokens, or a typed
-error that names the architecture, the tensor, the type or the key.  Text is not its business.
+error that names the architecture, the tensor, the type or the key.  Text is not its business, and
+the graph is in frontend/language.
 """
 
 from tilewright.frontend.gguf.file import GgufFile, is_gguf, read_gguf
-from tilewright.frontend.gguf.gguf_model import IDS, LAST, LOGITS, ROWS, GgufModel
+from tilewright.frontend.gguf.gguf_model import GgufModel
 
-__all__ = ["IDS", "LAST", "LOGITS", "ROWS", "GgufFile", "GgufModel", "is_gguf", "read_gguf"]
+__all__ = ["GgufFile", "GgufModel", "is_gguf", "read_gguf"]

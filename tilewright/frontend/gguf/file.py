@@ -8,7 +8,7 @@ damaged file costs neither time nor memory.  It knows no architecture.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.base.model_limits import LIMITS
 from tilewright.frontend.gguf.tensor_types import NAMES, TENSOR_TYPES, TensorType
+from tilewright.frontend.language.model_settings import ModelSettings
 from tilewright.graph.ops import Array, Shape
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -47,55 +48,24 @@ class GgufTensor:
 
 
 @dataclass(frozen=True)
-class GgufFile:
-    """metadata: by key; lists of numbers are arrays;  tensors: by name, in the file's order"""
+class GgufFile(ModelSettings):
+    """values: the metadata; lists of numbers are arrays;  tensors: by name, in the file's order"""
 
     path: Path
-    metadata: Mapping[str, Value]
     tensors: Mapping[str, GgufTensor] = field(repr=False)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """A text of the metadata.  Raises InvalidModel."""
-        value = self.metadata.get(key, default)
-        if not isinstance(value, str):
-            raise _wrong(key, "a text", value)
-        return value
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number from 0 on.  Raises InvalidModel."""
-        value = self.metadata.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise _wrong(key, "a whole number", value)
-        return value
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A finite number.  Raises InvalidModel."""
-        value = self.metadata.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _wrong(key, "a number", value)
-        if not np.isfinite(value):
-            raise _wrong(key, "a finite number", value)
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Yes or no.  Raises InvalidModel."""
-        value = self.metadata.get(key, default)
-        if not isinstance(value, bool):
-            raise _wrong(key, "yes or no", value)
-        return value
 
     def texts(self, key: str) -> list[str]:
         """A list of texts; an empty one if there is none.  Raises InvalidModel."""
-        value = self.metadata.get(key, [])
+        value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-            raise _wrong(key, "a list of texts", value)
+            raise self.wrong(key, "a list of texts", value)
         return [x for x in value if isinstance(x, str)]
 
     def numbers(self, key: str) -> Array | None:
         """A list of numbers.  Raises InvalidModel."""
-        value = self.metadata.get(key)
+        value = self.values.get(key)
         if value is not None and not isinstance(value, np.ndarray):
-            raise _wrong(key, "a list of numbers", value)
+            raise self.wrong(key, "a list of numbers", value)
         return value
 
 
@@ -154,13 +124,13 @@ class _Reader:
                  for name, shape, kind, offset in table}  # fmt: skip
         if len(found) < len(table):
             raise _damaged("two tensors have one name")
-        return GgufFile(self.path, metadata, found)
+        return GgufFile(metadata, self.path, found)
 
     def _start(self, metadata: Mapping[str, Value]) -> int:
         """Where the tensors' bytes begin."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= MOST_ALIGNMENT:
-            raise _wrong("general.alignment", "a small whole number", alignment)
+            raise _damaged(f"general.alignment cannot be {alignment}"[:80])
         return -(-self.at // alignment) * alignment
 
     # ---- parts of the header ---------------------------------------------------------------------
@@ -235,21 +205,8 @@ class _Reader:
         )
 
 
-#: For annotations of what reads a tensor's parts.
-Load = Callable[[], Array]
-
-
 def _damaged(why: str) -> InvalidModel:
     return InvalidModel(
         f"not a readable GGUF file: {why}",
         hint="The file is damaged or its download was not complete: get it again",
     )
-
-
-def _wrong(key: str, what: str, value: object) -> InvalidModel:
-    found = type(value).__name__ if isinstance(value, (list, np.ndarray)) else value
-    return InvalidModel(
-        f"the metadata {key!r} should be {what}",
-        hint="The file is damaged, or its converter is wrong",
-        key=key, found=str(found)[:80],
-    )  # fmt: skip

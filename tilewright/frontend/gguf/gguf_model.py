@@ -1,237 +1,66 @@
-"""The graph of a GGUF model, for any number of new tokens.
+"""A GGUF file as a source of graphs.
 
-Input: a file and how many tokens the caches hold.  Output: graphs as docs/language-models.md
-describes them: `input_ids` and `seqlens_k` in, the last token's `logits` out, and for each layer a
-cache of keys and one of values.  Its parts are functions of the importer.
+Input: a file and how many tokens the caches hold.  Output: `GgufModel`, a `Decoder` whose tensors
+are those of the file: the roles of tensors have the names that GGUF gives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tilewright.base.dtypes import F32, I32, I64, DType
-from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
-from tilewright.frontend import arithmetic as al
-from tilewright.frontend.gguf.file import GgufFile, read_gguf
-from tilewright.frontend.gguf.hyperparameters import hyperparameters_of
-from tilewright.frontend.gguf.rotation import tables
-from tilewright.frontend.gguf.weights import WeightTable
-from tilewright.frontend.operators.activation import gelu, swish
-from tilewright.frontend.operators.normalization import rms_norm
-from tilewright.frontend.operators.transformer import group_query_attention
-from tilewright.graph import ops
-from tilewright.graph.node import (
-    Graph,
-    ModelNode,
-    Node,
-    cast,
-    gather,
-    graph_input,
-    node,
-    reshape,
-    with_pick_source,
-    with_source,
-)
+from tilewright.base.dtypes import F32, I8, U8
+from tilewright.frontend.gguf.file import GgufFile, GgufTensor, read_gguf
+from tilewright.frontend.gguf.metadata import hyperparameters_of, rotations_of
+from tilewright.frontend.gguf.tensor_types import Part
+from tilewright.frontend.language.decoder import Decoder, DecoderSource
+from tilewright.frontend.language.weights import Load, ModelTensor
+from tilewright.graph.ops import Array
 
-IDS, LAST, LOGITS = "input_ids", "seqlens_k", "logits"
-#: The name of the dimension of new tokens.
-ROWS = "n"
-#: Tensors that say nothing beyond the metadata, or are read by rotation.py.
+#: Tensors that say nothing beyond the metadata, or are read by metadata.py.
 IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 IGNORED_ENDS = (".attn_rot_embd", ".rope_freqs.weight")
 
 
-class GgufModel:
-    """A file as a source of graphs; weights are made once for all of them.
-
-    room:  tokens that the caches hold; by default those it was trained for, or `most` of these
-    loose: what products may round their other operand to
-    """
+class GgufModel(Decoder):
+    """A file as a source of graphs; the arguments are those of `Decoder`."""
 
     def __init__(
         self, source: Path | GgufFile, room: int = 0, loose: str = "", most: int = 0
     ) -> None:
         """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
         self.file = source if isinstance(source, GgufFile) else read_gguf(source)
-        self.sizes = hyperparameters_of(self.file)
-        self.room = room or min(self.sizes.trained, most or self.sizes.trained)
-        if not 0 < self.room <= self.sizes.trained:
-            raise UsageError(
-                f"the model was trained for {self.sizes.trained} tokens, not for {room}",
-                hint="Ask for a smaller context", trained=self.sizes.trained, context=room,
-            )  # fmt: skip
-        self.name = self.file.path.stem
-        self.weights = WeightTable(self.file, loose)
-        self._inputs: dict[tuple[str, ops.Shape], Node] = {}
-        self._tables: dict[bool, tuple[Node, Node]] = {}
-        embedding = self.file.tensors.get("token_embd.weight")
-        if embedding is None or len(embedding.shape) != 2:
-            raise InvalidModel("the model has no embeddings", tensor="token_embd.weight")
-        self.words = embedding.shape[0]
-        self.inputs = (IDS, LAST, *self.states)
-
-    @property
-    def states(self) -> Mapping[str, str]:
-        """Caches: by the name of the input that of the output."""
-        return {
-            f"past_key_values.{layer}.{part}": f"present.{layer}.{part}"
-            for layer in range(self.sizes.layers)
-            for part in ("key", "value")
+        sizes = hyperparameters_of(self.file)
+        whole, local = rotations_of(self.file, sizes)
+        tensors = {
+            name: _tensor(tensor)
+            for name, tensor in self.file.tensors.items()
+            if name not in IGNORED and not name.endswith(IGNORED_ENDS)
         }
-
-    def graph(
-        self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
-    ) -> Graph:
-        """The model for `dims[ROWS]` new tokens."""
-        if shapes or set(dims or {}) - {ROWS}:
-            raise UsageError(
-                f"a language model has one open dimension, {ROWS}",
-                hint=f"Choose its sizes with --buckets {ROWS}=1,64",
-            )
-        rows = (dims or {}).get(ROWS, 1)
-        if not 0 < rows <= self.room:
-            raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
-        s = self.sizes
-        shape = (1, s.kv_heads, self.room, s.head)
-        ids, last = self._input(IDS, (1, rows), I64), self._input(LAST, (1,), I32)
-        caches = {name: self._input(name, shape, F32) for name in self.states}
-        results: dict[str, Node] = {}
-        with with_source(ModelNode("token_embd", "Gather")):
-            x = self.weights.matrix("token_embd.weight", (self.words, s.width)).rows(
-                reshape(ids, (rows,))
-            )
-            x = al.mul(x, s.width**0.5) if s.kind.embedding else x
-        for layer in range(s.layers):
-            named = f"past_key_values.{layer}"
-            made = self._layer(layer, x, last, caches[f"{named}.key"], caches[f"{named}.value"])
-            x, *present = made
-            results |= zip((f"present.{layer}.key", f"present.{layer}.value"), present, strict=True)
-        with with_source(ModelNode("output", "MatMul")):
-            logits = self._logits(x, last)
-        self._check_all_used()
-        inputs = ((IDS, ids), (LAST, last), *caches.items())
-        return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
-
-    def _input(self, name: str, shape: ops.Shape, dtype: DType) -> Node:
-        """The same node in all graphs, which share what is made of it."""
-        if (name, shape) not in self._inputs:
-            self._inputs[name, shape] = graph_input(name, shape, dtype)
-        return self._inputs[name, shape]
-
-    # ---- parts -----------------------------------------------------------------------------------
-
-    def _layer(
-        self, layer: int, x: Node, last: Node, key: Node, value: Node
-    ) -> tuple[Node, Node, Node]:
-        """Attention and the gated part, each with its norm before and the sum with x behind."""
-        at = f"blk.{layer}"
-        with with_source(ModelNode(f"{at}.attn", "GroupQueryAttention")):
-            mixed, *present = self._attention(
-                layer, self._norm(x, f"{at}.attn_norm"), last, key, value
-            )
-            if self.sizes.kind.posts:
-                mixed = self._norm(mixed, f"{at}.post_attention_norm")
-            x = al.add(x, mixed)
-        with with_source(ModelNode(f"{at}.ffn", "MatMul")):
-            gated = self._gated(at, self._norm(x, f"{at}.ffn_norm"))
-            if self.sizes.kind.posts:
-                gated = self._norm(gated, f"{at}.post_ffw_norm")
-            return al.add(x, gated), present[0], present[1]
-
-    def _attention(
-        self, layer: int, x: Node, last: Node, key: Node, value: Node
-    ) -> tuple[Node, Node, Node]:
-        s, at, rows = self.sizes, f"blk.{layer}", x.shape[0]
-        wide, own = s.heads * s.head, s.kv_heads * s.head
-        if f"{at}.attn_qkv.weight" in self.weights:
-            whole = self._product(x, f"{at}.attn_qkv", wide + 2 * own)
-            parts = (0, wide), (wide, own), (wide + own, own)
-            q, k, v = (al.take(whole, 1, start, count) for start, count in parts)
-        else:
-            q, k, v = (
-                self._product(x, f"{at}.attn_{part}", count)
-                for part, count in (("q", wide), ("k", own), ("v", own))
-            )
-        q, k = (
-            self._head_norm(part, f"{at}.attn_{name}_norm") for part, name in ((q, "q"), (k, "k"))
-        )
-        q, k, v = (reshape(part, (1, rows, part.shape[1])) for part in (q, k, v))
-        local = s.is_local(layer)
-        cos, sin = self._rotation(local)
-        mixed, *present = group_query_attention(
-            q, k, v, key, value, last, None, cos, sin,
-            num_heads=s.heads, kv_num_heads=s.kv_heads, scale=s.scale,
-            do_rotary=int(s.turns(layer)), rotary_interleaved=int(s.kind.pairs),
-            softcap=s.caps[0], local_window_size=s.window if local else -1,
-        )  # fmt: skip
-        made = self._product(reshape(mixed, (rows, wide)), f"{at}.attn_output", s.width)
-        return made, present[0], present[1]
-
-    def _gated(self, at: str, x: Node) -> Node:
-        name = f"{at}.ffn_up.weight"
-        count = self.file.tensors[name].shape[0] if name in self.weights else 0
-        if f"{at}.ffn_gate.weight" in self.weights:
-            gate, up = (self._product(x, f"{at}.ffn_{part}", count) for part in ("gate", "up"))
-        else:
-            both = self._product(x, f"{at}.ffn_up", count)
-            gate, up = (al.take(both, 1, start, count // 2) for start in (0, count // 2))
-        gate = gelu(gate, approximate="tanh") if self.sizes.kind.gate == "gelu" else swish(gate)
-        return self._product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
-
-    def _logits(self, x: Node, last: Node) -> Node:
-        """Of the last token, which in a padded prompt is not in the last row."""
-        rows, s = x.shape[0], self.sizes
-        if rows > 1:
-            row = al.apply("min", cast(last, I64), rows - 1)
-            x = gather(x, row, 0, with_pick_source(0))
-        tied = "output.weight" not in self.weights
-        table = self.weights.matrix(
-            "token_embd.weight" if tied else "output.weight", (self.words, s.width)
-        )
-        logits = table.times(self._norm(x, "output_norm"))
-        if s.caps[1]:
-            logits = al.mul(al.apply("tanh", al.div(logits, s.caps[1])), s.caps[1])
-        return reshape(logits, (1, 1, self.words))
-
-    def _product(self, x: Node, name: str, rows: int) -> Node:
-        made = self.weights.matrix(f"{name}.weight", (rows, x.shape[1])).times(x)
-        if f"{name}.bias" not in self.weights:
-            return made
-        return al.add(made, self.weights.vector(f"{name}.bias", rows))
-
-    def _norm(self, x: Node, name: str) -> Node:
-        weight = self.weights.vector(f"{name}.weight", x.shape[-1])
-        return rms_norm(x, weight, epsilon=self.sizes.epsilon)
-
-    def _head_norm(self, x: Node, name: str) -> Node:
-        """A norm of each head, if the model has one."""
-        if f"{name}.weight" not in self.weights:
-            return x
-        heads = reshape(x, (x.shape[0], -1, self.sizes.head))
-        return reshape(self._norm(heads, name), x.shape)
-
-    def _rotation(self, local: bool) -> tuple[Node, Node]:
-        """Tables of cosines and sines, the same node for all layers."""
-        if local not in self._tables:
-            made = tables(self.file, self.sizes, self.room, local)
-            self._tables[local] = tuple(
-                node(ops.Weight(f"rope.{what}", table.shape, F32, partial(_given, table)))
-                for what, table in zip(("cos", "sin"), made, strict=True)
-            )  # type: ignore[assignment]
-        return self._tables[local]
-
-    def _check_all_used(self) -> None:
-        """A tensor that nobody reads would be a part of the model that is left out."""
-        for name in self.weights.unused():
-            if name not in IGNORED and not name.endswith(IGNORED_ENDS):
-                raise UnsupportedOp(
-                    f"the tensor {name!r} has no place in the architecture {self.sizes.name!r}",
-                    hint="The model is of another kind than its architecture says",
-                    tensor=name, architecture=self.sizes.name,
-                )  # fmt: skip
+        name = self.file.path.stem
+        super().__init__(DecoderSource(name, sizes, whole, local, tensors), room, loose, most)
 
 
-def _given(value: ops.Array) -> ops.Array:
-    return value
+def _tensor(tensor: GgufTensor) -> ModelTensor:
+    block, shape = tensor.block, tensor.shape
+    if block.scale is None:
+        load = partial(_numbers, tensor)
+        return ModelTensor(tensor.name, block.name, shape, F32, load, block.stored)
+
+    def per_block(part: Part) -> Load:
+        return partial(_part, tensor, part, shape[-1] // block.group)
+
+    return ModelTensor(
+        tensor.name, block.name, shape, I8 if block.signed else U8,
+        partial(_part, tensor, block.integers, shape[-1]), group=block.group,
+        scale=per_block(block.scale), least=per_block(block.least) if block.least else None,
+        halves=block.halves,
+    )  # fmt: skip
+
+
+def _numbers(tensor: GgufTensor) -> Array:
+    return tensor.block.values(tensor.data).reshape(tensor.shape)
+
+
+def _part(tensor: GgufTensor, part: Part, columns: int) -> Array:
+    return part(tensor.data.reshape(-1, tensor.block.bytes)).reshape(-1, columns)

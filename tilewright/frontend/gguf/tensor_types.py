@@ -42,6 +42,11 @@ class TensorType:
     halves: bool = False
     stored: str = ""
 
+    @property
+    def signed(self) -> bool:
+        """Whether integers are i8."""
+        return self.integers(np.zeros((1, self.bytes), np.uint8)).dtype == np.int8
+
     def values(self, rows: Array) -> Array:
         """All weights [rows, columns] as f32."""
         blocks = rows.reshape(-1, self.bytes)

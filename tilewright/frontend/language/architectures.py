@@ -1,8 +1,8 @@
-"""The architectures of GGUF files as data: one row each.
+"""The architectures of language models as data: one row each.
 
-Input: the name that a file gives (`general.architecture`).  Output: `Architecture`.  What a file
-tells by itself is not here: sizes and scalings are in its metadata, and biases, norms of queries
-and keys, and products that are stored as one show in its tensors.
+Input: a name as GGUF files have it.  Output: `Architecture`.  Sizes and scalings are in each
+model's own settings; its tensors show biases, norms of queries and keys, and products that are
+stored as one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from tilewright.base.errors import UnsupportedOp
 class Architecture:
     """How models of a name differ from Llama.
 
-    pairs:      whether rotation turns neighbours (2i, 2i + 1) instead of halves (i, i + n / 2)
+    neighbours: whether GGUF files order queries and keys so that rotation turns the neighbours
+                (2i, 2i + 1) instead of the halves (i, i + n / 2)
     gate:       the function of the gated part
     embedding:  whether embeddings are multiplied by the root of the width
     posts:      whether results of attention and of the gated part have norms of their own
-    windows:    of so many layers all but the last see only a window; 0: all see everything
+    windows:    of this number of layers all but the last see only a window; 0: no layer has one
     every:      every layer of this number has no rotation; 0: all have one
     roots:      numbers of layers of models whose attention divides by the root of width / heads
     """
 
-    pairs: bool = False
+    neighbours: bool = False
     gate: str = "silu"
     embedding: bool = False
     posts: bool = False
@@ -37,9 +38,9 @@ class Architecture:
 _GEMMA = Architecture(gate="gelu", embedding=True)
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": Architecture(pairs=True),
-    "mistral": Architecture(pairs=True),
-    "smollm3": Architecture(pairs=True, every=4),
+    "llama": Architecture(neighbours=True),
+    "mistral": Architecture(neighbours=True),
+    "smollm3": Architecture(neighbours=True, every=4),
     "qwen2": Architecture(),
     "qwen3": Architecture(),
     "phi3": Architecture(),

@@ -1,0 +1,245 @@
+"""The graph of a language model, for any number of new tokens.
+
+Input: `DecoderSource`, and how many tokens the caches hold.  Output: graphs as
+docs/language-models.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
+out, and for each layer a cache of keys and one of values.  Its parts are functions of the importer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.base.dtypes import F32, I32, I64, DType
+from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.language.hyperparameters import Hyperparameters
+from tilewright.frontend.language.rotation import Rotation
+from tilewright.frontend.language.weights import ModelTensor, WeightTable
+from tilewright.frontend.operators.activation import gelu, swish
+from tilewright.frontend.operators.normalization import rms_norm
+from tilewright.frontend.operators.transformer import group_query_attention
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    ModelNode,
+    Node,
+    cast,
+    gather,
+    graph_input,
+    node,
+    reshape,
+    with_pick_source,
+    with_source,
+)
+
+IDS, LAST, LOGITS = "input_ids", "seqlens_k", "logits"
+#: The name of the dimension of new tokens.
+ROWS = "n"
+EMBEDDING = "token_embd.weight"
+
+
+@dataclass(frozen=True)
+class DecoderSource:
+    """What a reader of files gives.
+
+    name:    of the model;  rotation, local: of layers that see everything, and of local layers
+    tensors: by role; roles are called as GGUF calls its tensors, such as "blk.0.attn_q.weight"
+    called:  what the file calls a role
+    """
+
+    name: str
+    sizes: Hyperparameters
+    rotation: Rotation
+    local: Rotation
+    tensors: Mapping[str, ModelTensor]
+    called: Callable[[str], str] = str
+
+
+class Decoder:
+    """A model as a source of graphs; weights are made once for all of them.
+
+    room:  tokens that the caches hold; by default those it was trained for, or `most` of these
+    loose: what products may round their other operand to
+    """
+
+    def __init__(
+        self, source: DecoderSource, room: int = 0, loose: str = "", most: int = 0
+    ) -> None:
+        """Raises InvalidModel, UsageError."""
+        self.source, self.sizes, self.name = source, source.sizes, source.name
+        self.room = room or min(self.sizes.trained, most or self.sizes.trained)
+        if not 0 < self.room <= self.sizes.trained:
+            raise UsageError(
+                f"the model was trained for {self.sizes.trained} tokens, not for {room}",
+                hint="Ask for a smaller context", trained=self.sizes.trained, context=room,
+            )  # fmt: skip
+        self.weights = WeightTable(source.tensors, source.called, loose)
+        self._inputs: dict[tuple[str, ops.Shape], Node] = {}
+        self._tables: dict[bool, tuple[Node, Node]] = {}
+        embedding = source.tensors.get(EMBEDDING)
+        if embedding is None or len(embedding.shape) != 2:
+            raise InvalidModel("the model has no embeddings", tensor=source.called(EMBEDDING))
+        self.words = embedding.shape[0]
+        self.inputs = (IDS, LAST, *self.states)
+
+    @property
+    def states(self) -> Mapping[str, str]:
+        """Caches: by the name of the input that of the output."""
+        return {
+            f"past_key_values.{layer}.{part}": f"present.{layer}.{part}"
+            for layer in range(self.sizes.layers)
+            for part in ("key", "value")
+        }
+
+    def graph(
+        self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
+    ) -> Graph:
+        """The model for `dims[ROWS]` new tokens."""
+        if shapes or set(dims or {}) - {ROWS}:
+            raise UsageError(
+                f"a language model has one open dimension, {ROWS}",
+                hint=f"Choose its sizes with --buckets {ROWS}=1,64",
+            )
+        rows = (dims or {}).get(ROWS, 1)
+        if not 0 < rows <= self.room:
+            raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
+        s = self.sizes
+        shape = (1, s.kv_heads, self.room, s.head)
+        ids, last = self._input(IDS, (1, rows), I64), self._input(LAST, (1,), I32)
+        caches = {name: self._input(name, shape, F32) for name in self.states}
+        results: dict[str, Node] = {}
+        with with_source(ModelNode("token_embd", "Gather")):
+            x = self.weights.matrix(EMBEDDING, (self.words, s.width)).rows(reshape(ids, (rows,)))
+            x = al.mul(x, s.width**0.5) if s.kind.embedding else x
+        for layer in range(s.layers):
+            named = f"past_key_values.{layer}"
+            made = self._layer(layer, x, last, caches[f"{named}.key"], caches[f"{named}.value"])
+            x, *present = made
+            results |= zip((f"present.{layer}.key", f"present.{layer}.value"), present, strict=True)
+        with with_source(ModelNode("output", "MatMul")):
+            logits = self._logits(x, last)
+        self._check_all_used()
+        inputs = ((IDS, ids), (LAST, last), *caches.items())
+        return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
+
+    def _input(self, name: str, shape: ops.Shape, dtype: DType) -> Node:
+        """The same node in all graphs, which share what is made of it."""
+        if (name, shape) not in self._inputs:
+            self._inputs[name, shape] = graph_input(name, shape, dtype)
+        return self._inputs[name, shape]
+
+    # ---- parts -----------------------------------------------------------------------------------
+
+    def _layer(
+        self, layer: int, x: Node, last: Node, key: Node, value: Node
+    ) -> tuple[Node, Node, Node]:
+        """Attention and the gated part, each with its norm before and the sum with x behind."""
+        at = f"blk.{layer}"
+        with with_source(ModelNode(f"{at}.attn", "GroupQueryAttention")):
+            mixed, *present = self._attention(
+                layer, self._norm(x, f"{at}.attn_norm"), last, key, value
+            )
+            if self.sizes.kind.posts:
+                mixed = self._norm(mixed, f"{at}.post_attention_norm")
+            x = al.add(x, mixed)
+        with with_source(ModelNode(f"{at}.ffn", "MatMul")):
+            gated = self._gated(at, self._norm(x, f"{at}.ffn_norm"))
+            if self.sizes.kind.posts:
+                gated = self._norm(gated, f"{at}.post_ffw_norm")
+            return al.add(x, gated), present[0], present[1]
+
+    def _attention(
+        self, layer: int, x: Node, last: Node, key: Node, value: Node
+    ) -> tuple[Node, Node, Node]:
+        s, at, rows = self.sizes, f"blk.{layer}", x.shape[0]
+        wide, own = s.heads * s.head, s.kv_heads * s.head
+        if f"{at}.attn_qkv.weight" in self.weights:
+            whole = self._product(x, f"{at}.attn_qkv", wide + 2 * own)
+            parts = (0, wide), (wide, own), (wide + own, own)
+            q, k, v = (al.take(whole, 1, start, count) for start, count in parts)
+        else:
+            q, k, v = (
+                self._product(x, f"{at}.attn_{part}", count)
+                for part, count in (("q", wide), ("k", own), ("v", own))
+            )
+        q, k = (
+            self._head_norm(part, f"{at}.attn_{name}_norm") for part, name in ((q, "q"), (k, "k"))
+        )
+        q, k, v = (reshape(part, (1, rows, part.shape[1])) for part in (q, k, v))
+        local = s.local[layer]
+        cos, sin = self._rotation(local)
+        mixed, *present = group_query_attention(
+            q, k, v, key, value, last, None, cos, sin,
+            num_heads=s.heads, kv_num_heads=s.kv_heads, scale=s.scale,
+            do_rotary=int(s.turned[layer]), rotary_interleaved=int(s.pairs),
+            softcap=s.caps[0], local_window_size=s.window if local else -1,
+        )  # fmt: skip
+        made = self._product(reshape(mixed, (rows, wide)), f"{at}.attn_output", s.width)
+        return made, present[0], present[1]
+
+    def _gated(self, at: str, x: Node) -> Node:
+        name = f"{at}.ffn_up.weight"
+        count = self.source.tensors[name].shape[0] if name in self.weights else 0
+        if f"{at}.ffn_gate.weight" in self.weights:
+            gate, up = (self._product(x, f"{at}.ffn_{part}", count) for part in ("gate", "up"))
+        else:
+            both = self._product(x, f"{at}.ffn_up", count)
+            gate, up = (al.take(both, 1, start, count // 2) for start in (0, count // 2))
+        gate = gelu(gate, approximate="tanh") if self.sizes.kind.gate == "gelu" else swish(gate)
+        return self._product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
+
+    def _logits(self, x: Node, last: Node) -> Node:
+        """Of the last token, which in a padded prompt is not in the last row."""
+        rows, s = x.shape[0], self.sizes
+        if rows > 1:
+            row = al.apply("min", cast(last, I64), rows - 1)
+            x = gather(x, row, 0, with_pick_source(0))
+        tied = "output.weight" not in self.weights
+        table = self.weights.matrix(EMBEDDING if tied else "output.weight", (self.words, s.width))
+        logits = table.times(self._norm(x, "output_norm"))
+        if s.caps[1]:
+            logits = al.mul(al.apply("tanh", al.div(logits, s.caps[1])), s.caps[1])
+        return reshape(logits, (1, 1, self.words))
+
+    def _product(self, x: Node, name: str, rows: int) -> Node:
+        made = self.weights.matrix(f"{name}.weight", (rows, x.shape[1])).times(x)
+        if f"{name}.bias" not in self.weights:
+            return made
+        return al.add(made, self.weights.vector(f"{name}.bias", rows))
+
+    def _norm(self, x: Node, name: str) -> Node:
+        weight = self.weights.vector(f"{name}.weight", x.shape[-1])
+        return rms_norm(x, weight, epsilon=self.sizes.epsilon)
+
+    def _head_norm(self, x: Node, name: str) -> Node:
+        """A norm of each head, if the model has one."""
+        if f"{name}.weight" not in self.weights:
+            return x
+        heads = reshape(x, (x.shape[0], -1, self.sizes.head))
+        return reshape(self._norm(heads, name), x.shape)
+
+    def _rotation(self, local: bool) -> tuple[Node, Node]:
+        """Tables of cosines and sines, the same node for all layers."""
+        if local not in self._tables:
+            rotation = self.source.local if local else self.source.rotation
+            made = rotation.tables(self.room)
+            self._tables[local] = tuple(
+                node(ops.Weight(f"rope.{what}", table.shape, F32, partial(_given, table)))
+                for what, table in zip(("cos", "sin"), made, strict=True)
+            )  # type: ignore[assignment]
+        return self._tables[local]
+
+    def _check_all_used(self) -> None:
+        """A tensor that nobody reads would be a part of the model that is left out."""
+        for name in self.weights.unused():
+            raise UnsupportedOp(
+                f"the tensor {name!r} has no place in the architecture {self.sizes.name!r}",
+                hint="The model is of another kind than its architecture says",
+                tensor=name, architecture=self.sizes.name,
+            )  # fmt: skip
+
+
+def _given(value: ops.Array) -> ops.Array:
+    return value
