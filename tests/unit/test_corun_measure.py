@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.elastic import measure_curves as module
 from tilewright.elastic.measure_curves import measure
-from tilewright.elastic.policy import Gpu, Hold, Scheduler, design
+from tilewright.elastic.policy import Gpu, Scheduler, design
 
 
 class Host:
@@ -25,15 +25,16 @@ class Host:
 
     def background(self, normal: Any, allow: Any, budget: int, scheduler: Any) -> Any:
         self.budgets.append(budget)
-        return nullcontext(SimpleNamespace(warmed=lambda: None))
+        return nullcontext(SimpleNamespace(warmed=lambda: None, beside=self.beside))
 
-    def requests(
-        self, model: Any, held: Hold, settle_us: float, busy: Any = None, *_: Any, **__: Any
-    ) -> Callable[[], float]:
-        def once() -> float:
-            return (120.0 if busy else 100.0) * (1.5 if len(self.budgets) >= 5 else 1.0)
+    def requests(self, *_: Any, **__: Any) -> Callable[[], float]:
+        return lambda: self.took(100.0)
 
-        return once
+    def beside(self, *_: Any) -> Callable[[], float]:
+        return lambda: self.took(120.0)
+
+    def took(self, microseconds: float) -> float:
+        return microseconds * (1.5 if len(self.budgets) >= 5 else 1.0)
 
 
 def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -439,6 +439,24 @@ def test_functions_of_scripts_are_short() -> None:
     assert found.keys() == LONG_FUNCTIONS.keys(), "a row that nobody needs"
 
 
+def test_functions_of_python_are_short() -> None:
+    """A closure counts with all that it holds.  The signature of a command does not count: it is
+    the list of its options."""
+
+    def lines(path: Path, function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+        begin = function.body[0] if "cli" in path.parts else function
+        return (function.end_lineno or 0) - begin.lineno + 1
+
+    found = {
+        f"{path.relative_to(PACKAGE)}: {node.name}": lines(path, node)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert found
+    assert {name: n for name, n in found.items() if n > MOST_LINES} == {}
+
+
 #: Folders and modules that also run where there is nothing but Python itself.
 PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/page_compiler"]
 

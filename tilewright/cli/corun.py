@@ -125,16 +125,11 @@ def corun(
     from tilewright.elastic.corun import Corun
     from tilewright.elastic.settings import Settings
 
-    if device not in DEVICES:
-        raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
-    if sms is not None and device == "cpu":
-        raise UsageError(
-            "The CPU device has no multiprocessors to choose", hint="Leave --sms out, or use a GPU"
-        )
+    _check_device(device, sms)
     first = CriticalChoice(critical, max_slowdown, deadline, rate)
     chosen = [first, *(further(text, first) for text in also or ())]
-    files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]
-    for _, file in files:
+    files = {path: Output(path, _ours, force) for path in (trace, timeline) if path}
+    for file in files.values():
         file.check()
     sources = [_arrival(arrival, one.rate) for one in chosen]
     settings = Settings(
@@ -161,19 +156,12 @@ def corun(
         names = [one.path for one in chosen]
         with _shown(as_json, names) as told:
             result = models.run(sources, seconds, seed, [ClosedLoop(clients)], told)
-    for path, file in files:
-        spans = pictures.window(result.spans, SHOWN_US)
-        text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
-        with file.open() as stream:
-            stream.write(text.encode())
-    overdue = sum(one.overdue for one in result.critical)
-    if overdue:
-        raise TaskOverdue(
-            f"{overdue} critical requests did not end within their lease",
-            hint="Normal work continued. Check the critical models and their inputs",
-            overdue=overdue,
-            answered=sum(len(one.answered) for one in result.critical),
-        )
+    shown = pictures.window(result.spans, SHOWN_US) if files else []
+    if trace is not None:
+        files[trace].write(pictures.trace(shown).encode())
+    if timeline is not None:
+        files[timeline].write(pictures.svg(shown, policy).encode())
+    _require_ended(result)
     found = {
         "pair": " + ".join(path.stem for path in (*names, *normal)),
         "policy": policy,
@@ -220,6 +208,28 @@ def broker(
         while not ended.wait(CHECK_S):
             served.check()
     return Answer({"socket": str(path)}, "The broker has ended")
+
+
+def _check_device(device: str, sms: int | None) -> None:
+    """Raises UsageError."""
+    if device not in DEVICES:
+        raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
+    if sms is not None and device == "cpu":
+        raise UsageError(
+            "The CPU device has no multiprocessors to choose", hint="Leave --sms out, or use a GPU"
+        )
+
+
+def _require_ended(result: CorunResult) -> None:
+    """Raises TaskOverdue if a critical request did not end in time."""
+    overdue = sum(one.overdue for one in result.critical)
+    if overdue:
+        raise TaskOverdue(
+            f"{overdue} critical requests did not end within their lease",
+            hint="Normal work continued. Check the critical models and their inputs",
+            overdue=overdue,
+            answered=sum(len(one.answered) for one in result.critical),
+        )
 
 
 def _critical_settings(chosen: list[CriticalChoice], paths: list[Path]) -> list[CriticalSettings]:

@@ -69,8 +69,7 @@ def elastic(
     folders = (source.parent, *(headers or ()))
     made = transform(text_of(source), source.name, folders, options)
     made.require()
-    with written.open() as file:
-        file.write(made.text.encode(errors=KEPT))
+    written.write(made.text.encode(errors=KEPT))
     data = {"output": str(output), "kernels": [kernel.to_json() for kernel in made.kernels]}
     rows = [(k.name, k.place, "elastic" if k.elastic else "refused", _why(k)) for k in made.kernels]
     return Answer(data, Group(table(("kernel", "line", "", "why, or what to know"), rows)))

@@ -63,11 +63,15 @@ class Output:
         with replacing(self.path.resolve()) as file:  # what a link leads to, not the link
             yield file
 
+    def write(self, data: bytes) -> None:
+        """The whole content."""
+        with self.open() as file:
+            file.write(data)
+
     def write_json(self, data: dict[str, object]) -> None:
         """The document, marked so that `is_json_of_ours` knows it."""
-        with self.open() as file:
-            file.write(msgspec.json.format(msgspec.json.encode({"tool": TOOL} | data), indent=1))
-            file.write(b"\n")
+        text = msgspec.json.format(msgspec.json.encode({"tool": TOOL} | data), indent=1)
+        self.write(text + b"\n")
 
 
 def is_json_of_ours(path: Path) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +28,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
+    from tilewright.bundle.signing import Signer
     from tilewright.store import KernelStore
 
 
@@ -120,14 +121,7 @@ def serve(
         raise UsageError("There is nothing to serve", hint="Name a bundle, or results by --corun")
 
     folders, signer = bundle_names(bundles or ()), signer_of(sign_with)
-    for name, folder in folders.items():
-        pointer = open_bundle(folder).pointer
-        if signer and not signer.signed(pointer):
-            raise UsageError(
-                f"The bundle {name} is not signed by this key: pages that verify would refuse it",
-                hint="Build it with --sign-with and the same key",
-                path=str(folder),
-            )
+    _check_bundles(folders, signer)
     tuning = Tuning(
         makers=makers(compile_workers),
         store=open_store(store),
@@ -154,6 +148,18 @@ def serve(
         corun=corun or (),
     )
     serve_app(app, host, port, ready, proxies=tuning.proxies)
+
+
+def _check_bundles(folders: Mapping[str, Path], signer: Signer | None) -> None:
+    """Opens each bundle.  Raises UsageError for one that the signer did not sign."""
+    for name, folder in folders.items():
+        pointer = open_bundle(folder).pointer
+        if signer and not signer.signed(pointer):
+            raise UsageError(
+                f"The bundle {name} is not signed by this key: pages that verify would refuse it",
+                hint="Build it with --sign-with and the same key",
+                path=str(folder),
+            )
 
 
 def user_cache() -> Path:

@@ -59,6 +59,8 @@ HINT = "Delete the file of curves or name another one, and they are measured aga
 WARM_S = 2.0
 
 
+#: The first kernel of a part of a model, and the one after its last.
+Part: TypeAlias = tuple[int, int]
 #: A normal model and the device that it runs on.
 PlacedPlan: TypeAlias = tuple[NormalPlan, CudaDevice]
 
@@ -194,7 +196,6 @@ def measure(
     gap_s: seconds between requests of the model alone, as expected in use
     """
     times = kernel_times(model.device, model.launches, seconds / 8)
-    settle_us = scheduler.design.settle_us
     counts = divided(times, phases)
     parts = _parts(counts)
     tried = (0, *levels_of(workers, steps))
@@ -203,12 +204,8 @@ def measure(
     def a_part(once: Callable[[], float], whole_s: float) -> list[float]:
         return repeated(once, -(-most // len(tried)), whole_s / len(tried), LEAST_RUNS)
 
-    entire = requests(
-        model, Hold(EVERYBODY, 0, len(model.launches)), 0.0, gap_s=min(gap_s, LONGEST_GAP_S)
-    )
-    singly = [
-        requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=min(gap_s, GAP_S)) for part in parts
-    ]
+    entire = _alone(model, (0, len(model.launches)), min(gap_s, LONGEST_GAP_S))
+    singly = [_alone(model, part, min(gap_s, GAP_S)) for part in parts]
     samples = _Samples([], [[] for _ in parts], [[] for _ in parts])
     for budget in tried:
         samples.whole += a_part(entire, seconds / 8)
@@ -217,8 +214,7 @@ def measure(
         with Background(normal, allow, budget, scheduler) as busy:
             busy.warmed()
             for part, took, points in zip(parts, samples.alone, samples.concurrent, strict=True):
-                held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
-                once = requests(model, held, settle_us, busy, statistics.median(took))
+                once = busy.beside(model, part, statistics.median(took))
                 points.append((budget, covering(repeated(once, most, each, LEAST_RUNS))))
     return Measured(
         model.device.name,
@@ -230,6 +226,11 @@ def measure(
         models,
         Concurrency(scheduler.together, gated),
     )
+
+
+def _alone(model: CriticalModel, part: Part, gap_s: float) -> Callable[[], float]:
+    """Makes and times a request of a part of the model alone."""
+    return requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=gap_s)
 
 
 @dataclass
@@ -260,7 +261,7 @@ class _Samples:
         )
 
 
-def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
+def _parts(counts: Sequence[int]) -> list[Part]:
     ends = [sum(counts[: n + 1]) for n in range(len(counts))]
     return [(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
@@ -280,6 +281,7 @@ class Background:
         scheduler: Scheduler,
     ) -> None:
         part = ALL if budget else None
+        self._budget, self._settle_us = budget, scheduler.design.settle_us
         design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
         self.coordinator = Coordinator(replace(scheduler, design=design), allow)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
@@ -312,6 +314,13 @@ class Background:
             for agent in self.agents:
                 agent.check()
             time.sleep(1e-3)
+
+    def beside(self, model: CriticalModel, part: Part, alone_us: float) -> Callable[[], float]:
+        """Makes and times a request of a part of the model, beside the normal models."""
+        waits = self._settle_us > 0 and self._budget < EVERYBODY
+        return requests(
+            model, Hold(self._budget, *part, waits=waits), self._settle_us, self, alone_us
+        )
 
     def around(self, run: Callable[[], float]) -> float:
         """Runs a request with the policy's knowledge, so that normal work is launched as in use."""

@@ -73,22 +73,7 @@ def create_app(
     Raises UsageError if a name, a proxy's address in `tuning`, its cache folder or a file with
     results cannot be used.
     """
-    served = _Bundles(bundles, tuned=tuning is not None)
-    routes: list[BaseRoute] = [
-        Route("/healthz", _health),
-        Route("/api/bundles", served.list),
-        Route("/bundles/{name}/{path:path}", served.file),
-        Route("/engine/{path:path}", Folder(web / "engine").file),
-        Route("/tune/{path:path}", Folder(web / "tune").file),
-        Route("/language/{path:path}", Folder(web / "language").file),
-        Route("/vendor/{path:path}", Folder(web / "vendor").file),
-        Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
-        Route("/camera", Folder(web / "page", index="camera.html").file),
-        Route("/classes", Folder(web / "page", index="classes.html").file),
-        Route("/corun", Folder(web / "page", index="corun.html").file),
-        *CorunFiles(corun).routes(),
-        Route("/{path:path}", Folder(web / "page").file),
-    ]
+    routes = _routes(_Bundles(bundles, tuned=tuning is not None), web, pyodide, corun)
     if host_socket is not None:
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
     tuner = Tuner(bundles, tuning) if tuning is not None else None
@@ -101,8 +86,6 @@ def create_app(
         if tuner is not None:
             tuner.close()
 
-    if pyodide is not None:
-        routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
     layers = [
         Middleware(WithHeaders, headers=headers),
@@ -118,6 +101,28 @@ def create_app(
         middleware=layers,
         exception_handlers={HTTPException: _http_error, TilewrightError: _own_error},
     )
+
+
+def _routes(
+    bundles: _Bundles, web: Path, pyodide: Path | None, corun: Sequence[Path]
+) -> list[BaseRoute]:
+    """The routes of every app; the last one takes what no other does."""
+    return [
+        Route("/healthz", _health),
+        Route("/api/bundles", bundles.list),
+        Route("/bundles/{name}/{path:path}", bundles.file),
+        Route("/engine/{path:path}", Folder(web / "engine").file),
+        Route("/tune/{path:path}", Folder(web / "tune").file),
+        Route("/language/{path:path}", Folder(web / "language").file),
+        Route("/vendor/{path:path}", Folder(web / "vendor").file),
+        Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
+        Route("/camera", Folder(web / "page", index="camera.html").file),
+        Route("/classes", Folder(web / "page", index="classes.html").file),
+        Route("/corun", Folder(web / "page", index="corun.html").file),
+        *CorunFiles(corun).routes(),
+        *(compiler_routes(pyodide) if pyodide is not None else ()),
+        Route("/{path:path}", Folder(web / "page").file),
+    ]
 
 
 class _Bundles:

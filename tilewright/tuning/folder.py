@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -129,45 +129,22 @@ def _written(
     call: Call,
     signer: Signer | None,
 ) -> Written:
-    files: dict[str, int] = {}
-
-    def put(made: Iterable[File]) -> list[FileRef]:
-        refs = {reference(file.data, file.extension): file.data for file in made}
-        section.put_all({f"{FOLDER}/{ref.file}": data for ref, data in refs.items()})
-        files.update({ref.file: ref.bytes for ref in refs})
-        return list(refs)
-
-    found = opened(bundle)
-    jobs = [
-        (
-            spec,
-            kernel,
-            {name: slots[spec].builds for name, slots in found.slots.items()},
-            found.plans.get(spec, ()),
-            tuple(classes),
-            objective,
-        )
-        for spec, kernel in enumerate(found.kernels)
-    ]
+    files = _Files(section)
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
     left_out: list[LeftOut] = []
 
-    async def make() -> None:
-        started = [asyncio.ensure_future(_candidates_of(job, call)) for job in jobs]
-        for number, coming in enumerate(started):
-            progress("candidates", number, len(jobs))
-            made = await coming
-            put(made.modules)
-            for id, about in made.listed.items():
-                listed[id].append(about)
-            left_out.extend(made.left_out)
+    def take(made: _Made) -> None:
+        files.put(made.modules)
+        for id, about in made.listed.items():
+            listed[id].append(about)
+        left_out.extend(made.left_out)
 
-    asyncio.run(make())
-    modules = len(files)
+    asyncio.run(_make_all(_jobs(bundle, classes, objective), take, progress, call))
+    modules = len(files.bytes)
     if signer:
         _sign(signer, bundle.pointer.manifest.digest, listed)
     lists = [File(encode({"class": id, "kernels": of}), "json") for id, of in listed.items()]
-    spaces = dict(zip(listed, put(lists), strict=True))
+    spaces = dict(zip(listed, files.put(lists), strict=True))
     index = encode(
         {
             "format": FORMAT,
@@ -181,8 +158,23 @@ def _written(
     section.put(f"{FOLDER}/{INDEX}", index)
     tried = (c for kernels in listed.values() for k in kernels for c in k["candidates"])
     candidates = sum(c is not None for c in tried)
-    size = sum(files.values()) + len(index)
+    size = sum(files.bytes.values()) + len(index)
     return Written(tuple(spaces), candidates, modules, size, tuple(left_out))
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Writes files that are named by their content.  bytes: of each file, by its name"""
+
+    section: FolderPart
+    bytes: dict[str, int] = field(default_factory=dict)
+
+    def put(self, made: Iterable[File]) -> list[FileRef]:
+        """Writes files.  Equal files are written once."""
+        refs = {reference(file.data, file.extension): file.data for file in made}
+        self.section.put_all({f"{FOLDER}/{ref.file}": data for ref, data in refs.items()})
+        self.bytes.update({ref.file: ref.bytes for ref in refs})
+        return list(refs)
 
 
 def _sign(signer: Signer, bundle: str, listed: Mapping[str, list[Data]]) -> None:
@@ -205,6 +197,32 @@ class _Made:
 
 
 Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass, ...], Objective]
+
+
+def _jobs(bundle: Bundle, classes: Sequence[DeviceClass], objective: Objective) -> list[Job]:
+    """What must be made: one job for each kernel."""
+    found = opened(bundle)
+    return [
+        (
+            spec,
+            kernel,
+            {name: slots[spec].builds for name, slots in found.slots.items()},
+            found.plans.get(spec, ()),
+            tuple(classes),
+            objective,
+        )
+        for spec, kernel in enumerate(found.kernels)
+    ]
+
+
+async def _make_all(
+    jobs: Sequence[Job], take: Callable[[_Made], None], progress: Progress, call: Call
+) -> None:
+    """Starts all jobs, and passes their results to `take` in the order of the jobs."""
+    started = [asyncio.ensure_future(_candidates_of(job, call)) for job in jobs]
+    for number, coming in enumerate(started):
+        progress("candidates", number, len(jobs))
+        take(await coming)
 
 
 async def _candidates_of(job: Job, call: Call) -> _Made:

@@ -184,38 +184,56 @@ def group_query_attention(
             hint="Export the model with past_key and past_value",
         )
     _check_cache(query, past_key, seqlens_k, smooth_softmax)
-    batch, rows, _ = query.shape
+    rows = query.shape[1]
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
-    width, room = q.shape[3], past_key.shape[2]
     # the first rows of a prompt may be fewer than the model's: those behind it are nobody's
-    last = cast(reshape(seqlens_k, ()), I32)
-    past = al.apply("max", al.sub(last, rows - 1), 0)
+    past = al.apply("max", al.sub(cast(reshape(seqlens_k, ()), I32), rows - 1), 0)
     if do_rotary:
         if cos is None or sin is None:
             raise InvalidModel("GroupQueryAttention with do_rotary needs tables of cos and sin")
         at = _positions(past, rows) if position_ids is None else position_ids
         cos, sin = (gather(t, at, 0) for t in (cos, sin))
         q, k = (rotated(x, cos, sin, bool(rotary_interleaved)) for x in (q, k))
-    present = [
+    keys, values = (
         _appended(cache, transpose(x, (0, 2, 1, 3)), past, 2)
         for cache, x in ((past_key, k), (past_value, v))
-    ]
-    grouped = reshape(q, (batch, rows, kv_num_heads, num_heads // kv_num_heads, width))
-    scores = contract("bmhgd,bhnd->bhgmn", grouped, present[0])
-    scores = al.mul(scores, scale or width**-0.5)
-    if softcap:
-        scores = al.mul(al.apply("tanh", al.div(scores, softcap)), softcap)
+    )
+    grouped = reshape(q, (*q.shape[:2], kv_num_heads, num_heads // kv_num_heads, q.shape[3]))
+    scores = _scores(grouped, keys, scale, softcap)
+    visible = _visible(past, rows, keys.shape[2], local_window_size)
+    return _mixed(scores, visible, values), keys, values
+
+
+def _scores(grouped: Node, keys: Node, scale: float, softcap: float) -> Node:
+    """[batch, key heads, queries of each, rows, keys].  grouped: queries as [batch, rows, key
+    heads, queries of each, width]"""
+    scores = contract("bmhgd,bhnd->bhgmn", grouped, keys)
+    scores = al.mul(scores, scale or grouped.shape[4] ** -0.5)
+    return al.mul(al.apply("tanh", al.div(scores, softcap)), softcap) if softcap else scores
+
+
+def _visible(past: Node, rows: int, room: int, window: int) -> Node:
+    """[rows, room]: whether a row attends to a key.
+
+    past: keys before the first row;  window: how far back a row attends; negative: to all keys
+    """
     number = reshape(past, (1, 1))
     last_key = al.add(number, cast(al.position_along((rows, room), 0), I32))
     keys = cast(al.position_along((rows, room), 1), I32)
     seen = al.apply("le", keys, last_key)
-    if local_window_size >= 0:
-        seen = al.apply("and", seen, al.less(al.sub(last_key, local_window_size), keys))
-    scores = al.where(broadcast(reshape(seen, (1, 1, 1, rows, room)), scores.shape), scores, HIDDEN)
+    if window < 0:
+        return seen
+    return al.apply("and", seen, al.less(al.sub(last_key, window), keys))
+
+
+def _mixed(scores: Node, visible: Node, values: Node) -> Node:
+    """The values weighted by the softmax of the visible scores, as [batch, rows, columns]."""
+    shown = broadcast(reshape(visible, (1, 1, 1, *visible.shape)), scores.shape)
+    scores = al.where(shown, scores, HIDDEN)
     powers = al.exp(al.sub(scores, top("max", scores, [4])))
     weights = al.div(powers, al.total(powers, [4]))
-    made = contract("bhgmn,bhnd->bmhgd", weights, present[1])
-    return reshape(made, (batch, rows, num_heads * width)), present[0], present[1]
+    made = contract("bhgmn,bhnd->bmhgd", weights, values)
+    return reshape(made, (*made.shape[:2], -1))
 
 
 def _check_cache(query: Node, key: Node, seqlens: Node, smooth: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 
 from tilewright.base.budget import PROTOCOL
 from tilewright.base.sections import Build, File, Section
@@ -22,8 +21,9 @@ from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
-from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
+from tilewright.targets.cuda.features import EVERY, FEATURES
 from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.cuda.steps import LaunchEncoder
 from tilewright.targets.cuda.strategies import TALL, WARPS
 from tilewright.targets.gpu.attention.strategies import ONE
 from tilewright.targets.gpu.gpu_target import GROUP_THREADS, STRATEGIES, GroupTarget, group_of
@@ -38,8 +38,6 @@ from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
 
-#: Bytes of the longest vector load.
-WHOLE = 16
 #: CUDA counts bytes, and one buffer is large enough for every model.
 MEMORY = MemoryKind(unit=1, head=256, each=lambda dtype: dtype.size)
 
@@ -91,62 +89,39 @@ class Cuda(GroupTarget):
         settings: Mapping[str, object],
     ) -> Section:
         ((variant, listed),) = codes.items()
-        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        made = {c.body: c.loops for c in listed}
 
-        @cache
         def usable_codes(number: int, begins: tuple[int, ...]) -> tuple[Code, ...]:
-            """The codes that can run if the buffers begin at these bytes, each modulo `WHOLE`."""
-
             def fits(fn: TileFn) -> bool:
                 return not any(begins[n] % by for n, by in alignments(fn).items())
 
             return self.usable_codes(listed[number], fits, EVERY)
 
-        def call(code: Code, place: int) -> dict[str, object]:
-            """Those fields of step number `place` that depend on the code."""
-            made[code.body] = code.loops
-            count, *scalars = numbers_of(code.loops, place)
-            needs: dict[str, object] = {"least": least(code.needs)} if code.needs - EVERY else {}
-            needs |= {"only": True} if code.needs & ONLY else {}
-            shared = dynamic_of(code.loops)
-            return {
-                "slot": slots.setdefault(code.body, len(slots)),
-                "count": count,
-                "group": group_of(code.loops),
-                "scalars": scalars,
-                **({"shared": shared} if shared else {}),
-                **needs,
-            }
-
+        steps = LaunchEncoder(listed, usable_codes)
         layout = lay_out(program, MEMORY, [()] * len(program.plans), settings)
         plans, files = [], []
         for arena in layout.arenas:
             places = layout.places(arena)
             plans.append(layout.ends(arena, places))
-            calls = []
-            buffers = zip(arena.plan.steps, layout.buffers(arena, places), strict=True)
-            for place, (step, own) in enumerate(buffers):
-                begins = [at.begin for at in own]
-                found = usable_codes(step.kernel, tuple(at % WHOLE for at in begins))
-                *better, usual = (call(code, place) for code in found)
-                more = {"better": better} if better else {}
-                calls.append(usual | {"bytes": begins} | more)
+            calls = steps.of(arena.plan, layout.buffers(arena, places))
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        forms = [elastic(made[body]) for body in slots]
-        texts = json.dumps({
-            "prelude": prelude(),
-            "kernels": list(slots),
-            "turns": TURNS,
-            "protocol": PROTOCOL,
-            "elastic": [asdict(form) for form in forms],
-        }).encode()  # fmt: skip
+        texts = File(_texts(steps.loops), "json")
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
-            slots=len(slots),
+            builds=(Build(variant, (), texts, tuple(files), {}),),
+            slots=len(steps.loops),
             memory=layout.bytes,
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
             facts=layout.to_facts() | {"halves": sorted(layout.dense)},
         )
+
+
+def _texts(loops: Mapping[str, TileFn]) -> bytes:
+    """The file of texts.  loops: the kernel of each text, in the order of the slots"""
+    return json.dumps({
+        "prelude": prelude(),
+        "kernels": list(loops),
+        "turns": TURNS,
+        "protocol": PROTOCOL,
+        "elastic": [asdict(elastic(fn)) for fn in loops.values()],
+    }).encode()  # fmt: skip

@@ -5,9 +5,12 @@ Input: addresses of base/abi.py.  Output: Wasm IR.  The driver decides the meani
 
 from __future__ import annotations
 
-from tilewright.base.abi import CHECK, INDEX, WORKER_BYTES, WORKER_LINES
+from tilewright.base.abi import CHECK, INDEX, SPIN, WORKER_BYTES, WORKER_LINES
 from tilewright.targets.wasm.ir import Effect, Expr, Local, Op, Store, add, const, op, times
 from tilewright.targets.wasm.isa import ISA
+
+#: Polls of the state before a waiting worker sleeps: about 50 microseconds.
+DEFAULT_SPIN = 8192
 
 
 def i64(value: int) -> Op:
@@ -59,6 +62,11 @@ def line_of(worker: Expr) -> Expr:
 def or_default(value: Expr, default: int) -> Expr:
     """`value`, or `default` if it is 0."""
     return op("select", value, const(default), value)
+
+
+def polls_again(spins: Expr) -> Op:
+    """True if a worker that polled the state `spins` times should poll again, not sleep."""
+    return op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))
 
 
 def minimum(a: Expr, b: Expr) -> Expr:

@@ -20,18 +20,13 @@ from __future__ import annotations
 
 from tilewright.base.abi import (
     ABORT,
-    ARGS,
-    BACK,
     BEFORE,
     COMING,
     DONE,
     EPOCH,
     FIRST,
-    FLAGS,
-    GRAIN,
     HEADER,
     IDLE,
-    JOINED,
     LAST,
     OUTSIDE,
     PLAN,
@@ -41,19 +36,13 @@ from tilewright.base.abi import (
     QUIET,
     RECORD,
     SEEN,
-    SKIP,
     SLEEPERS,
-    SLOT,
-    SPIN,
     STALL_LIMIT,
     STALLED,
     STEP,
     STOP,
-    TICKETS,
-    TILES,
     TRAP,
     TRAPPED,
-    WAITS,
     WIDEST,
     WORKER_LINES,
     WORKERS,
@@ -66,13 +55,13 @@ from tilewright.targets.wasm.control_words import (
     i32_locals,
     i64,
     line_of,
-    minimum,
     or_default,
+    polls_again,
     put,
     sleep_on,
     wake,
 )
-from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
+from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.extent_change import resize
 from tilewright.targets.wasm.ir import (
     Assign,
@@ -83,10 +72,7 @@ from tilewright.targets.wasm.ir import (
     If,
     Invoke,
     Load,
-    Local,
     Loop,
-    Op,
-    Run,
     Stmt,
     add,
     const,
@@ -96,9 +82,7 @@ from tilewright.targets.wasm.ir import (
 )
 from tilewright.targets.wasm.module import Import, Module, encode_module
 from tilewright.targets.wasm.wasm_target import WasmTarget
-
-#: Polls of the state before a waiting worker sleeps: about 50 microseconds.
-DEFAULT_SPIN = 8192
+from tilewright.targets.wasm.worker_loop import work
 
 #: The number of waits of PERIOD nanoseconds without any progress after which the run is aborted.
 DEFAULT_STALL_LIMIT = 100
@@ -170,108 +154,6 @@ def _rest() -> Func:
     return Func("rest", (seen, workers), body, result)
 
 
-def _work() -> Func:
-    """Takes part in a run, from its current position, until no ticket is left.
-
-    `workers` is 0 except for worker 0, which also waits until every ticket is finished.  POSITION
-    shows whether the run has ended or another one has begun, so late and slow workers do no harm.
-    """
-    plan, first, last, base, workers, line = i32_locals("plan first last base workers line")
-    step, record, ticket, finished, done = i32_locals("step record ticket finished done")
-    spins, stop, begin, code = i32_locals("spins stop begin code")
-    position, target = Local("position", "i64"), Local("target", "i64")
-
-    def word(field: int) -> Load:
-        return Load("i32.load", record, HEADER + field, -1)
-
-    def flag(bit: int) -> Op:
-        return op("i32.and", word(FLAGS), const(bit))
-
-    def signals(leave: int) -> If:
-        look = op("i64.ne", atomic("i64.atomic.load", PREEMPT), i64(0))
-        return If(look, (Assign(code, Invoke("hold", (), "i32")), BrIf(leave + 1, code)))
-
-    place = Assign(record, add(plan, times(step, RECORD)))
-    sequence = op("i32.wrap_i64", op("i64.shr_u", position, i64(32)))
-    mirrored = op("i32.sub", op("i32.sub", word(TICKETS), const(1)), ticket)
-    opened = op("i64.extend_i32_u", add(base, op("i32.sub", step, first)))
-    count = (
-        Assign(done, add(atomic("i32.atomic.rmw.add", DONE, finished), finished)),
-        Assign(finished, const(0)),
-        If(op("i32.and", op("i32.eq", done, word(BEFORE)), op("i32.ne", get(SLEEPERS), const(0))),
-           (wake(DONE),)),
-    )  # fmt: skip
-    # Branch depths, from the innermost block (0) outwards.
-    wait = (  # in: if wait, if waits, if exhausted, loop, block
-        BrIf(4, op("i32.and", op("i32.eq", step, last), op("i32.eqz", workers))),
-        Assign(spins, add(spins, const(1))),
-        BrIf(3, op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))),
-        Assign(code, Invoke("rest", (done, workers), "i32")),
-        BrIf(4, code),
-        BrIf(3, const(1)),
-    )
-    following = (  # in: if exhausted, loop, block
-        Assign(step, minimum(add(step, word(SKIP)), last)),
-        place,
-        If(
-            op("i32.or", flag(WAITS), op("i32.eq", step, last)),
-            (
-                If(finished, count, (Assign(done, get(DONE)),)),
-                If(op("i32.lt_s", op("i32.sub", done, word(BEFORE)), const(0)), wait),
-            ),
-        ),
-        BrIf(2, op("i32.eq", step, last)),
-        Assign(ticket, const(0)),
-        Assign(target, op("i64.or", op("i64.shl", opened, i64(32)), i64(1))),
-    )
-    tiles = (  # in: loop of one ticket, loop, block
-        put(STEP, add(step, const(1)), line),
-        Assign(begin, op("i32.mul", op("select", mirrored, ticket, flag(BACK)), word(GRAIN))),
-        Run(
-            SLOT_TYPE,
-            (word(ARGS), begin, minimum(add(begin, word(GRAIN)), word(TILES))),
-            word(SLOT),
-        ),
-        Assign(finished, add(finished, const(1))),
-        put(PROGRESS, add(get(PROGRESS, line), const(1)), line),
-        Assign(step, add(step, const(1))),
-        Assign(record, add(record, const(RECORD))),
-        # A chain of serial steps belongs to one ticket.
-        If(op("i32.lt_s", step, stop), (signals(3), BrIf(1, const(1)))),
-    )
-    again = (  # in: loop, block
-        signals(1),
-        Assign(position, atomic("i64.atomic.load", POSITION)),
-        Assign(step, op("i32.sub", sequence, base)),
-        BrIf(1, op("i32.ge_u", step, op("i32.sub", last, first))),
-        Assign(step, add(step, first)),
-        place,
-        Assign(ticket, op("i32.wrap_i64", position)),
-        Assign(target, op("i64.add", position, i64(1))),
-        If(op("i32.ge_u", ticket, word(TICKETS)), following),
-        BrIf(
-            0,
-            op(
-                "i64.ne",
-                atomic("i64.atomic.rmw.cmpxchg", POSITION, position, target),
-                position,
-            ),
-        ),
-        Assign(spins, const(0)),
-        Assign(stop, minimum(add(step, word(SKIP)), last)),
-        Loop(tiles),
-        BrIf(0, const(1)),
-    )
-    body: tuple[Stmt, ...] = (
-        put(STEP, const(JOINED), line),
-        Block((Loop(again),)),
-        put(STEP, const(OUTSIDE), line),
-        # After an abort, worker 0 waits for this notification.
-        If(code, (Effect(atomic("memory.atomic.notify", STEP, const(-1), base=line)),)),
-    )
-    return Func("work", (plan, first, last, base, workers, line), body, code)
-
-
 def _settle() -> Func:
     """Waits until only worker 0 is inside a run.  Returns ABORT, which is STALLED if another
     stays."""
@@ -337,7 +219,7 @@ def _serve() -> Func:
         Assign(epoch, get(EPOCH)),
         BrIf(1, op("i32.ne", epoch, seen)),
         Assign(spins, add(spins, const(1))),
-        BrIf(0, op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))),
+        BrIf(0, polls_again(spins)),
         *sleep,
         BrIf(0, const(1)),
     )
@@ -366,7 +248,7 @@ def _serve() -> Func:
 def driver(slots: int, memory_pages_min: int = 1, extents: bool = False) -> bytes:
     """The driver's module; with `extents`, plans can be resized (extent_change.py)."""
     target = WasmTarget("any", frozenset({"threads"}), Machine())
-    inner = (_hold(), _stalled(), _rest(), _work(), _settle())
+    inner = (_hold(), _stalled(), _rest(), work(), _settle())
     exported = (_abort(), _run(), _serve(), *([resize()] if extents else []))
     code = assemble([flatten(f) for f in (*inner, *exported)], target)
     imports = (Import("memory", "memory", memory_pages_min), Import("table", "table", slots))
