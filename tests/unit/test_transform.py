@@ -56,31 +56,31 @@ REFUSED: dict[str, tuple[str, int, str]] = {
         "  p[i] = __shfl_down_sync(~0u, n, 1);\n}", 3, "some lanes of a warp return",
     ),
     "left before a barrier": (
-        "if (threadIdx.x == 3) return;\n__syncthreads();", 2, "before the others meet a barrier"
+        "if (threadIdx.x == 3) return;\n__syncthreads();", 2, "before the others reach a barrier"
     ),
     "left before a vote": (
-        "if (p[threadIdx.x]) return;\np[0] = __syncthreads_count(n);", 2, "before the others meet"
+        "if (p[threadIdx.x]) return;\np[0] = __syncthreads_count(n);", 2, "before the others reach"
     ),
     "left before a group's barrier": (
         "auto g = cooperative_groups::this_thread_block();\nif (threadIdx.x) return;\ng.sync();",
-        3, "before the others meet",
+        3, "before the others reach",
     ),
     "left before a barrier in assembly": (
-        'if (threadIdx.x == 3) return;\nasm("bar.sync 1, 64;");', 2, "before the others meet"
+        'if (threadIdx.x == 3) return;\nasm("bar.sync 1, 64;");', 2, "before the others reach"
     ),
     "groups of lanes": (
         "if (threadIdx.x == 3) return;\nauto t = cooperative_groups::tiled_partition<32>("
-        "cooperative_groups::this_thread_block());", 2, "functions of a library",
+        "cooperative_groups::this_thread_block());", 2, "a library function",
     ),
     "a lambda's own": ("auto f = [](int v) { return v + blockIdx.x; };", 2, "default capture"),
     "a pointer": ("int (*f)(int) = reads;\np[0] = f(n);", 2, "pointer to a function"),
     "an operator": ("p[0] = Odd{}(n);", 2, "operator"),
     "odd assembly": ('asm("mov.b64 %0, %%ctaid;" : "=l"(p));', 2, "not understood"),
-    "a taken name": ("int tw_tile = n;\np[0] = tw_tile;", 1, "has the name tw_tile"),
+    "a taken name": ("int tw_tile = n;\np[0] = tw_tile;", 1, "uses the name tw_tile"),
     "half a statement": (
-        "if (n)\n#ifdef A\n  {\n#else\n  for (;;) {\n#endif\n  }", 0, "not understood"
+        "if (n)\n#ifdef A\n  {\n#else\n  for (;;) {\n#endif\n  }", 0, "could not read"
     ),
-    "no end": ("p[0] = (1;", 2, "not understood"),
+    "no end": ("p[0] = (1;", 2, "could not read"),
 }  # fmt: skip
 HELPERS = """
 __device__ int reads(int v) { return v + blockIdx.x; }

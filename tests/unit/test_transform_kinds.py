@@ -66,16 +66,16 @@ REFUSED: dict[str, tuple[str, int, str]] = {
         3, "a default argument reads",
     ),
     "lambda at namespace scope": (
-        "static auto l = [] __device__ () { return (int)blockIdx.x; };\nUSE l()", 1, "no function"
+        "static auto l = [] __device__ () { return (int)blockIdx.x; };\nUSE l()", 1, "than a plain"
     ),
     "constant lambda": (
         "KERNEL constexpr auto l = [=] { return (int)blockIdx.x; }; x[l()] = 1; }",
         1, "a static or constant variable reads",
     ),
     "pasted word": (
-        "#define C(a) block##a\nUSE C(Idx).x", 1, "tokens are pasted, to blockIdx perhaps"
+        "#define C(a) block##a\nUSE C(Idx).x", 1, "token pasting may produce blockIdx"
     ),
-    "pasted call": (W + "#define C(a) a##w()\nUSE C()", 2, "makes names or texts"),
+    "pasted call": (W + "#define C(a) a##w()\nUSE C()", 2, "pastes tokens or makes strings"),
     "digraph": ("%:define BX blockIdx.x\nUSE BX", 1, 'a sign is spelled "%:"'),
     "trigraph": ("??=define BX blockIdx.x\nUSE BX", 1, "three characters"),
     "name by its number": ("USE \\u0062lockIdx.x", 1, "by its number"),
@@ -90,14 +90,14 @@ REFUSED: dict[str, tuple[str, int, str]] = {
         "struct A {\nuint3 blockIdx; };\nstruct S : A { __device__ int f() { return blockIdx.x; } "
         "};\nUSE S{}.f()", 2, "a class reads",
     ),
-    "shadowed by an enumerator": ("enum { blockIdx = 3 };\nUSE blockIdx", 1, "defined anew"),
+    "shadowed by an enumerator": ("enum { blockIdx = 3 };\nUSE blockIdx", 1, "redefined"),
     "shadowed by a namespace's": (
-        "namespace q { __device__ uint3 blockIdx; }\nUSE q::blockIdx.x", 1, "defined anew"
+        "namespace q { __device__ uint3 blockIdx; }\nUSE q::blockIdx.x", 1, "redefined"
     ),
     "shadowed by a template's": (
         "template <int blockIdx> __device__ int f() { return blockIdx; }\nUSE f<0>()", 1, "the head"
     ),
-    "locally declared function": (W + "KERNEL int w(); x[w()] = 1; }", 2, "another meaning"),
+    "locally declared function": (W + "KERNEL int w(); x[w()] = 1; }", 2, "something else"),
     "locally declared function of another file": (
         "KERNEL\nextern __device__ int other(); x[other()] = 1; }", 2, "is defined elsewhere"
     ),
@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "kernels that a macro names": (
         "#define NAME k\n__global__ void NAME(int *x) { x[blockIdx.x] = 1; }\n#undef NAME\n"
         "#define NAME k2\n__global__ void NAME(int *x) { x[blockIdx.x] = 2; }",
-        2, "a part of the kernel's head",
+        2, "part of the kernel's head",
     ),
     "intrinsic": ("USE __nvvm_read_ptx_sreg_ctaid_x()", 1, "may read the block's number"),
     "details of a library": (
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "function of a library's object": (
         "#include <cooperative_groups.h>\nstruct S { __device__ int size() { return blockIdx.x; } "
         "};\nKERNEL S s; auto b = cooperative_groups::this_thread_block();\n"
-        "x[b.size() + s.size()] = 1; }", 4, "a library's may be meant",
+        "x[b.size() + s.size()] = 1; }", 4, "a library's function",
     ),
     "split assembly": (
         '__device__ int f() { int r; asm("mov.u32 %0, %%cta" "id.x;" : "=r"(r)); return r; }\n'
@@ -143,26 +143,26 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     ),
     "assembly with a macro's name": (
         '#define RD(v, r) asm("mov.u32 %0, %%" #r "id.x;" : "=r"(v))\n'
-        "KERNEL int b; RD(b, cta); x[b] = 1; }", 1, "assembly that is not understood",
+        "KERNEL int b; RD(b, cta); x[b] = 1; }", 1, "composes the text of assembly",
     ),
     "whole register": (
         'KERNEL int a; asm("{ .reg .v4 .u32 t; mov.v4.u32 t, %%ctaid; }" : "=r"(a)); x[a] = 1; }',
-        1, "not understood",
+        1, "is not known",
     ),
     "assembly that returns": ('KERNEL x[0] = 1;\nasm volatile("ret;"); }', 2, "ends the thread"),
-    "word of the forms": ("#define int long\nUSE blockIdx.x", 1, "int is made another word"),
-    "name of the forms": ("#define tw_shard 1\nUSE blockIdx.x", 1, "tw_shard is made another"),
+    "word of the forms": ("#define int long\nUSE blockIdx.x", 1, "int redefines a word"),
+    "name of the forms": ("#define tw_shard 1\nUSE blockIdx.x", 1, "tw_shard redefines a word"),
     "member that the forms write": (
         "#define x y\nKERNEL int b; "
-        'asm("mov.u32 %0, %%ctaid.x;" : "=r"(b)); x[b] = 1; }', 1, "x is made another word",
+        'asm("mov.u32 %0, %%ctaid.x;" : "=r"(b)); x[b] = 1; }', 1, "x redefines a word",
     ),
-    "loop over a range": (RANGE % "blockIdx.x" + SUM, 4, "begin is called here"),
+    "loop over a range": (RANGE % "blockIdx.x" + SUM, 4, "begin, which is called here"),
     "loop over a range with a barrier": (
-        RANGE % "0; __syncthreads()" + SUM, 4, "begin is called here"
+        RANGE % "0; __syncthreads()" + SUM, 4, "begin, which is called here"
     ),
     "bound parts": (
         "template <class T> struct P { template <int N> __device__ int get() "
-        "{ return blockIdx.x; } };\nKERNEL P<int> p;\nauto [b] = p; x[b] = 1; }", 3, "get is called"
+        "{ return blockIdx.x; } };\nKERNEL P<int> p;\nauto [b] = p; x[b] = 1; }", 3, "get, which is"
     ),
     "static variable": (
         "KERNEL\nstatic int c; atomicAdd(&c, 1); x[blockIdx.x] = c; }", 2, "a static variable"
@@ -268,7 +268,7 @@ def test_accepted(kind: str, nvrtc: Nvrtc) -> None:
 HEADERS: dict[str, tuple[str, str, str, str]] = {
     "barrier": (
         "__device__ void h() { __syncthreads(); }", "if (threadIdx.x) return; h();",
-        "k.cu:2", "before the others meet a barrier",
+        "k.cu:2", "before the others reach a barrier",
     ),
     "lanes": (
         "__device__ int h(int v = 0) { return __shfl_sync(~0u, v, 0); }",
@@ -312,11 +312,11 @@ def assert_refused(
 BEHIND: dict[str, tuple[str, str, str, str, str]] = {
     "barrier": (
         "__device__ void g() { __syncthreads(); }", "__device__ void h() { g(); }",
-        "if (threadIdx.x) return; h();", "k.cu:2", "before the others meet a barrier",
+        "if (threadIdx.x) return; h();", "k.cu:2", "before the others reach a barrier",
     ),
     "barrier in assembly": (
         '__device__ void g() { asm volatile("bar.sync 0;"); }', "__device__ void h() { g(); }",
-        "if (threadIdx.x) return; h();", "k.cu:2", "before the others meet a barrier",
+        "if (threadIdx.x) return; h();", "k.cu:2", "before the others reach a barrier",
     ),
     "lanes": (
         "__device__ int g(int v) { return __shfl_sync(~0u, v, 0); }",
@@ -327,7 +327,7 @@ BEHIND: dict[str, tuple[str, str, str, str, str]] = {
     "functions of a library": (
         "__device__ int g(int v) { return cub::WarpReduce<int>().Sum(v); }",
         "__device__ int h(int v) { return g(v); }", "if (threadIdx.x) return; x[0] = h(1);",
-        "k.cu:2", "by functions of a library",
+        "k.cu:2", "a library function",
     ),
     "wait in a condition": (
         "__device__ int g(int *p) { return *(volatile int *)p; }",
@@ -365,7 +365,7 @@ def test_threads_that_work_together_in_a_header_are_not_folded(body: str, tmp_pa
 WAIT = "while (!ready(x)) ;"
 READY = "ready(int *p) { return *(volatile int *)p; }"
 MEET = "if (threadIdx.x) return; meet();"
-WAITS, LEFT = "waits for another block", "before the others meet a barrier"
+WAITS, LEFT = "waits for another block", "before the others reach a barrier"
 #: By kind: a header, text of the source above the kernel, its body, and the line and a part of the
 #: reason.
 MACROS: dict[str, tuple[str, str, str, str, str]] = {
@@ -411,7 +411,7 @@ MACROS: dict[str, tuple[str, str, str, str, str]] = {
     ),
     "mark with the type, of the block's number": (
         "#define HELPER(type) __device__ type", "HELPER(int) b() { return blockIdx.x; }",
-        "x[b()] = 2;", "k.cu:2", "no function reads",
+        "x[b()] = 2;", "k.cu:2", "other than a plain function reads",
     ),
     "mark with an argument": (
         "#define MARK(a) __device__ __attribute__((a))", f"MARK(noinline) int {READY}", WAIT,
@@ -420,7 +420,7 @@ MACROS: dict[str, tuple[str, str, str, str, str]] = {
     "mark with an argument, of the block's number": (
         "#define MARK(a) __device__ __attribute__((a))",
         "MARK(noinline) int b() { return blockIdx.x; }", "x[b()] = 2;", "k.cu:2",
-        "no function reads",
+        "other than a plain function reads",
     ),
     "whole head": (
         "#define HEAD(name, ...) __device__ int name(__VA_ARGS__)",

@@ -42,19 +42,17 @@ class Reason:
 
 
 #: Launched blocks would check no budget, and are not tiles of the kernel.
-LAUNCHES = "it launches kernels, which nobody could ask to leave: launch them from the host"
-OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
+LAUNCHES = "it launches kernels, which could not be stopped: launch them from the host"
+OBJECTS_WHY = "its barrier objects in shared memory would be initialised again by each tile"
 #: On a GPU a warp of which some lanes return waits for all of them (docs/decisions/0054).
 _LEFT_WHY = (
-    "some threads return before the others meet a barrier: let them skip the work instead, and "
-    "come to the barrier"
+    "some threads return before the others reach a barrier: let them skip the work instead, and "
+    "reach the barrier too"
 )
-MISREAD_WHY = (
-    "the text here is not understood; a conditional (#if) around a part of a statement, perhaps"
-)
+MISREAD_WHY = "the parser could not read this text; perhaps an #if splits a statement"
 #: Words that code in a tile must not mention, with the reasons.
 REFUSED = {
-    "this_grid": "it waits for the whole grid or asks for its place there (this_grid)",
+    "this_grid": "it waits for the whole grid or reads its position in it (this_grid)",
     "grid_group": "it waits for the whole grid (grid_group)",
     "this_multi_grid": "it waits for several grids (this_multi_grid)",
     "multi_grid_group": "it waits for several grids (multi_grid_group)",
@@ -300,7 +298,7 @@ class Rulebook:
             yield self._reason(kernel.node, REFUSED["__cluster_dims__"])
         label = kernel.declarator.child_by_field_name("declarator")
         if label is not None and not re.match(r"\w+\s*(<|$)", self._of(label)):
-            why = "the forms cannot repeat a name with a scope or attributes behind it"
+            why = "its name has a scope or attributes, which the elastic forms cannot repeat"
             yield self._reason(label, why)
         for parameters in kernel.templates:
             for node in parameters.named_children:
@@ -338,19 +336,19 @@ class Rulebook:
         for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
             later = self.mentions(kernel, self._with_users(wanted))
             for node in flow.followed(returns, later):
-                yield self._reason(node, "some threads return before others work together "
-                                         "by functions of a library")  # fmt: skip
+                yield self._reason(node, "some threads return before others call a library "
+                                         "function that needs them all")  # fmt: skip
 
     def _not_masked(self, kernel: Definition, returns: tuple[Node, ...]) -> Iterator[Reason]:
         """Returns before lane functions that not all remaining lanes pass at the same place."""
         for node in returns:
             if outer_if(kernel, node) is None:
-                yield self._reason(node, "some lanes of a warp return, within a loop or a branch, "
-                                         "before others work together")  # fmt: skip
+                yield self._reason(node, "some lanes of a warp return in a loop or a branch, "
+                                         "before others exchange values")  # fmt: skip
 
     def _together(self, bodies: list[Definition]) -> Iterator[Reason]:
         """Code that may need all threads of a tile at once; a reason not to fold them."""
-        why = "threads of a tile work together, so one cannot do the work of several"
+        why = "the threads of a tile work together, so one thread cannot do the work of several"
         together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
         together |= self._with_users(frozenset({"__shared__"}))
         for function in bodies:

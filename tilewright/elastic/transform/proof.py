@@ -28,15 +28,15 @@ _PLAIN_PRAGMAS = frozenset({
 })  # fmt: skip
 #: Signs and words that may precede a statement.
 _BEFORE = frozenset({";", "{", "}", ":", ")", "else", "do"})
-_HEAD = "the head of a function reads the block's number, where there is no tile"
+_HEAD = "the head of a function reads the block's number, which is known in its body only"
 #: Why a unit of this kind cannot be copied.
 WHYS = {
     "operator": "an operator or constructor reads the block's number or waits",
-    "class": "a class reads the block's number where no tile can be given to it (constructor, "
-             "value of a member, operator, virtual function)",
+    "class": "a class reads the block's number where it cannot be passed (constructor, value of a "
+             "member, operator, virtual function)",
     "host": "a function without __device__ reads the block's number",
-    "other": "something that is no function reads the block's number (a variable, a lambda, a "
-             "virtual function, a using-declaration)",
+    "other": "something other than a plain function reads the block's number (a variable, a "
+             "lambda, a virtual function, a using-declaration)",
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ class Fault(NamedTuple):
     why: str
 
 
-class Proof:
+class RewriteCheck:
     def __init__(self, identity: Identity, copier: Copier) -> None:
         self.identity, self.copier, self.index = identity, copier, identity.index
         self._known: dict[SourceUnit, Fault | None] = {}
@@ -86,8 +86,8 @@ class Proof:
                 if other.kind == "host" and other not in self.identity.units:
                     continue
                 if other.kind not in COPIED or (other.kind == "macro") != (unit.kind == "macro"):
-                    yield Fault(unit.start, f"{name} reads the block's number, and is the name of "
-                                            "something else, too")  # fmt: skip
+                    yield Fault(unit.start, f"{name} reads the block's number, and something else "
+                                            "has the same name")  # fmt: skip
 
     # ---- functions -------------------------------------------------------------------------------
 
@@ -104,14 +104,14 @@ class Proof:
         for token in tokens:
             if not body.start_byte <= token.start < body.end_byte:
                 yield Fault(token.start, _HEAD)
-            elif token not in written and not self._is_told(token) and (
+            elif token not in written and not self._is_refused_elsewhere(token) and (
                 not self._is_member(unit, token)
             ):  # fmt: skip
                 yield Fault(token.start, self._why(token))
         yield from _scopes(body, tokens)
         yield from self._macros_of(unit, tokens)
 
-    def _is_told(self, token: Token) -> bool:
+    def _is_refused_elsewhere(self, token: Token) -> bool:
         """True if the unit that the name leads to is refused itself."""
         return token.kind == "word" and any(
             unit in self.identity.units and unit.kind in ("class", "operator", "other")
@@ -120,11 +120,11 @@ class Proof:
 
     def _why(self, token: Token) -> str:
         if token.kind != "word":
-            return "a text with the name of a register is not understood"
+            return "a string here has the name of a register, and its use is not known"
         if token.text in self.identity.words:
-            return f"{token.text} stands where it cannot be rewritten"
+            return f"{token.text} cannot be rewritten at this place"
         return (f"{token.text} reads the block's number; here it is a pointer to a function, or "
-                "the name has another meaning")  # fmt: skip
+                "means something else")  # fmt: skip
 
     def _is_member(self, unit: SourceUnit, token: Token) -> bool:
         """True for a member `.name` that is not called."""
@@ -179,12 +179,17 @@ class Proof:
             if called and token.text in self.identity.pasting:
                 for inner in found[at + 2 : closing(found, at + 1)]:
                     if inner.start in starts:
-                        yield Fault(inner.start, f"{token.text} makes names or texts of it")
+                        yield Fault(
+                            inner.start, f"the macro {token.text} makes a name or a string of it"
+                        )
             if token.start in starts:
                 if any(macro.end > token.start for macro in macros):
-                    yield Fault(token.start, f"the macro {token.text} is defined later")
+                    yield Fault(token.start, f"the macro {token.text} is defined after this use")
                 if not called and any(macro.parameters is not None for macro in macros):
-                    yield Fault(token.start, f"the macro {token.text} is not called here")
+                    yield Fault(
+                        token.start,
+                        f"the macro {token.text} is used without arguments",
+                    )
 
     # ---- macros ----------------------------------------------------------------------------------
 
@@ -192,14 +197,14 @@ class Proof:
         name, identity = unit.names[0], self.identity
         shape = shape_of(unit)
         for wrong, what in (
-            (name in identity.undefined, "is undefined somewhere"),
-            (name in identity.conditions, "is asked for by a condition"),
-            (pastes(unit), "makes names or texts"),
-            (shape.lambdas, "has a lambda"),
-            (shape.odd, "has brackets of which it has no other"),
+            (name in identity.undefined, "is undefined by #undef"),
+            (name in identity.conditions, "is tested by #if"),
+            (pastes(unit), "pastes tokens or makes strings"),
+            (shape.lambdas, "contains a lambda"),
+            (shape.odd, "has unbalanced brackets"),
             (any(p.removesuffix("...") in identity.words | identity.names
                  for p in unit.parameters or ()),
-             "has a parameter of the name of something that does so"),
+             "has a parameter with the name of something else that reads it"),
         ):  # fmt: skip
             if wrong:
                 yield Fault(unit.start, f"the macro {name} reads the block's number, and {what}")
@@ -301,7 +306,7 @@ def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
         elif name == "pragma" and directive.tokens[:1] and (
             directive.tokens[0].text not in _PLAIN_PRAGMAS
         ):  # fmt: skip
-            yield Fault(directive.start, f"the pragma {directive.tokens[0].text} is not known")
+            yield Fault(directive.start, f"the pragma {directive.tokens[0].text} is not supported")
     if pending:
         yield Fault(pending[0].start, MISREAD_WHY)
 
@@ -330,4 +335,4 @@ def _redefined(unit: SourceUnit, directive: Directive, identity: Identity) -> It
         or name in identity.undefined
         or any(token.text == name for token in before)
     ):
-        yield Fault(directive.start, f"{name} changes its meaning within the text")
+        yield Fault(directive.start, f"the macro {name} is redefined within the text")

@@ -38,7 +38,7 @@ from tilewright.elastic.transform.eligibility import (
 )
 from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
 from tilewright.elastic.transform.identity import Identity, pastes, registers
-from tilewright.elastic.transform.proof import WHYS, Proof, shape_of
+from tilewright.elastic.transform.proof import WHYS, RewriteCheck, shape_of
 from tilewright.elastic.transform.spin_loops import OTHERS
 from tilewright.elastic.transform.tokens import Token, closing
 from tilewright.elastic.transform.word_index import COPIED, SourceUnit
@@ -128,7 +128,7 @@ class Refusals:
     rulebooks: Mapping[Source, Rulebook]
     headers: Headers
     identity: Identity
-    proof: Proof
+    proof: RewriteCheck
 
     def reasons(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """Why a kernel of the file is refused.  reached: by the kernel (`self.reached`)"""
@@ -170,17 +170,19 @@ class Refusals:
                 if directive.name in ("define", "undef") and words and words[0] in RELIED:
                     yield Reason(
                         source.line(directive.start),
-                        f"{words[0]} is made another word, which the forms need",
+                        f"the macro {words[0]} redefines a word that the elastic forms use",
                     )
                 elif directive.name == "pragma" and words[:1] and (
                     words[0] in ("push_macro", "pop_macro")
                 ):  # fmt: skip
-                    yield Reason(source.line(directive.start), "macros change by a pragma")
+                    yield Reason(
+                        source.line(directive.start), "push_macro and pop_macro are not supported"
+                    )
             yield from self._details(source)
         for unit in self.identity.index.units:
             for name in unit.names:
                 if name in self.identity.words:
-                    yield Reason(unit.source.line(unit.start), f"{name} is defined anew")
+                    yield Reason(unit.source.line(unit.start), f"{name} is redefined")
             if unit.kind == "operator" and not unit.names and unit in self.identity.units:
                 fault = required(self.proof.fault(unit), "an operator that may be copied")
                 yield Reason(unit.source.line(fault.at), fault.why)
@@ -191,7 +193,7 @@ class Refusals:
             if any(u in self.identity.units for u in reached) or any(self._made(reached)):
                 yield Reason(
                     unit.source.line(unit.start),
-                    "a macro or operator defines here what reads the block's number",
+                    "a macro or operator that reads the block's number is defined here",
                 )
 
     def _details(self, source: Source) -> Iterator[Reason]:
@@ -270,7 +272,7 @@ class Refusals:
                 ):
                     yield Reason(
                         unit.source.line(token.start),
-                        f"{token.text} is perhaps defined in text that is not understood",
+                        f"{token.text} may be defined in text that the parser could not read",
                     )
                     return
                 before = token.text
@@ -312,7 +314,7 @@ class Refusals:
         for name in sorted(wanted):
             if _is_made(name, pieces):
                 unit = pasting[0]
-                yield Reason(unit.source.line(unit.start), f"tokens are pasted, to {name} perhaps")
+                yield Reason(unit.source.line(unit.start), f"token pasting may produce {name}")
                 return
 
     @cached_property
@@ -327,7 +329,7 @@ class Refusals:
         for name in sorted((needed & self._words) | self._reserved):
             yield Reason(
                 kernel.source.line(kernel.start),
-                f"the source has the name {name}, which a form needs",
+                f"the source uses the name {name}, which the elastic forms need",
             )
 
     def _head(self, kernel: SourceUnit) -> Iterator[Reason]:
@@ -349,7 +351,7 @@ class Refusals:
                 ):
                     yield Reason(
                         kernel.source.line(token.start),
-                        f"the macro {token.text} makes a part of the kernel's head",
+                        f"the macro {token.text} is part of the kernel's head",
                     )
         for node in function.parameters.named_children:
             unnamed = name_of(node.child_by_field_name("declarator")) is None
@@ -394,7 +396,7 @@ class Refusals:
         if unit.kind == "macro":
             yield from self._macro(unit)
         elif unit.kind in ("class", "operator", "other") and unit.words & _ASM:
-            yield Reason(place(unit.start), "assembly is not understood here")
+            yield Reason(place(unit.start), "assembly is not supported here")
 
     def _library(self, tokens: Sequence[Token]) -> str | None:
         """Why a part of a library that begins here cannot be used."""
@@ -416,7 +418,7 @@ class Refusals:
                 at = node.start_byte if node is not None else unit.start
                 yield Reason(
                     unit.source.line(at),
-                    f"{found[0]} is called here, and reads the block's number or waits",
+                    f"{found[0]}, which is called here, reads the block's number or waits",
                 )
 
     def _kept(self, unit: SourceUnit, kernel: SourceUnit) -> Iterator[Reason]:
@@ -429,7 +431,7 @@ class Refusals:
             if token.text == "static" and not _FIXED & _statement(tokens, at):
                 yield Reason(
                     unit.source.line(token.start),
-                    "a static variable, of which a copy of the text has another",
+                    "a static variable would exist once per copy of the text",
                 )
         if registers(unit.tokens):
             for name in _PARTS:
@@ -437,7 +439,7 @@ class Refusals:
                     if macro.kind == "macro":
                         yield Reason(
                             macro.source.line(macro.start),
-                            f"{name} is made another word, which the forms need",
+                            f"the macro {name} redefines a word that the elastic forms use",
                         )
 
     def _of_others(self, unit: SourceUnit) -> Iterator[Reason]:
@@ -466,7 +468,7 @@ class Refusals:
             if of(name) in wanted and not words & (types | {"this"}):
                 yield Reason(
                     unit.source.place(call),
-                    f"{of(name)} reads the block's number; here a library's may be meant",
+                    f"{of(name)} reads the block's number; here it may be a library's function",
                 )
 
     @cached_property
@@ -497,8 +499,7 @@ class Refusals:
         if unit.source.included and "return" in unit.words:
             yield Reason(place(unit.start), f"the macro {unit.names[0]} of a header returns")
         if shape_of(unit).odd:
-            yield Reason(place(unit.start), f"the macro {unit.names[0]} has a bracket of which it "
-                                            "has no other")  # fmt: skip
+            yield Reason(place(unit.start), f"unbalanced brackets in the macro {unit.names[0]}")
         tokens = unit.tokens
         for at, token in enumerate(tokens):
             if token.text in _ASM:
@@ -510,7 +511,7 @@ class Refusals:
                         break
                     code.append(part)
                 if not code or any(part.kind != "string" for part in code):
-                    yield Reason(place(unit.start), "a macro makes assembly that is not understood")
+                    yield Reason(place(unit.start), "a macro composes the text of assembly")
                 text = "".join(part.text[1:-1] for part in code)
                 for why in ptx.refused(text):
                     yield Reason(place(unit.start), why)

@@ -32,7 +32,7 @@ from tilewright.elastic.transform.eligibility import Reason, Verdict, rulebooks
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
 from tilewright.elastic.transform.identity import Identity
 from tilewright.elastic.transform.padding import Padding, padding
-from tilewright.elastic.transform.proof import Proof
+from tilewright.elastic.transform.proof import RewriteCheck
 from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
 from tilewright.elastic.transform.word_index import COPIED, SourceUnit, index
 
@@ -180,7 +180,7 @@ def _judged(
     live = frozenset(v.function.whole.start_byte for v in verdicts if v.live)
     identity = Identity(known, rules.identities, live)
     copier = Copier(found, identity, fold)
-    proof = Proof(identity, copier)
+    proof = RewriteCheck(identity, copier)
     refusals = Refusals((found.source, *around.found), books, around, identity, proof)
     units = {unit.start: unit for unit in known.units
              if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
@@ -261,7 +261,7 @@ def _unseen(found: CudaSource) -> Iterator[KernelReport]:
               if token.text == "__global__" and token.start not in marks]  # fmt: skip
     places = [*map(source.place, found.lost), *map(source.line, starts)]
     for place in places:
-        why = "the text of this kernel is not understood"
+        why = "the parser could not read this kernel"
         yield KernelReport(names.get(place, "?"), place, (Reason(place, why),))
     for directive in source.lexed.directives:
         words = [token.text for token in directive.tokens]

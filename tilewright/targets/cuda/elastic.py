@@ -96,9 +96,9 @@ def elastic(fn: TileFn) -> Elastic:
         text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
     # The worker requested the budget when a short tile began, and need not request it again.
-    looks = "true" if parts is None and is_long_tile(fn) else "false"
+    reread = "true" if parts is None and is_long_tile(fn) else "false"
     text += [
-        f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
+        f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {reread});",
         "    __syncthreads();",
         "    if (threadIdx.x == 0 && tasks[side ^ 1][0] < 0) finish(turn, worker.done);",
         "  }",
