@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.graph.ops import Array
 
+HINT = "The model's settings are damaged, or their converter is wrong"
 KINDS = ("none", "linear", "yarn")
 
 
@@ -46,9 +47,13 @@ class Rotation:
     def __post_init__(self) -> None:
         """Raises InvalidModel, UnsupportedOp."""
         if self.base <= 1:
-            raise InvalidModel(f"the base of the rotation cannot be {self.base}")
+            raise InvalidModel(
+                f"the base of the rotation cannot be {self.base}", hint=HINT, base=self.base
+            )
         if self.factor <= 0:
-            raise InvalidModel(f"the rotation cannot be scaled by {self.factor}")
+            raise InvalidModel(
+                f"the rotation cannot be scaled by {self.factor}", hint=HINT, factor=self.factor
+            )
         if self.kind not in KINDS:
             raise UnsupportedOp(
                 f"rotations scaled by {self.kind!r} are not supported", scaling=self.kind
