@@ -17,9 +17,7 @@ from typing import Annotated
 import typer
 
 from lab.subjects import matmul, peak
-from tilewright.base.errors import UsageError
-from tilewright.bundle import Contents, write
-from tilewright.cli.hosts import (
+from tilewright.api.hosts import (
     Timer,
     check_timing,
     engine_of,
@@ -28,6 +26,8 @@ from tilewright.cli.hosts import (
     timing_hosts,
     variants_of,
 )
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Contents, write
 from tilewright.cli.options import Json, sizes
 from tilewright.cli.output import Answer, pairs
 from tilewright.compiler import Options

@@ -11,14 +11,14 @@ import mimetypes
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from pathlib import Path
+from pathlib import PurePath
 
 import msgspec
 import numpy as np
 
 from tilewright import TOOL, bundle
 from tilewright.base.abi import align
-from tilewright.base.errors import ShapeError, UsageError
+from tilewright.base.errors import ShapeError
 from tilewright.base.sections import Section
 from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, sections
 from tilewright.bundle.format import encode
@@ -32,6 +32,8 @@ from tilewright.plan import Plan, Program, plan_to_data
 from tilewright.targets import Code
 
 Blobs = dict[str, bytes | bytearray | memoryview]
+#: Contents by name.
+Assets = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class ModelFacts:
 
     name: str
     buckets: Mapping[str, Sequence[int]]
-    assets: tuple[Path, ...] = ()
+    assets: Assets = field(default_factory=dict)
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
     states: States | None = None
     extents: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ def contents_of(
         kernels=add(blobs, sections.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),
         targets={name: store(one.section, _slots(one, specs), blobs) for name, one in made.items()},
-        assets=_assets(facts.assets, blobs),
+        assets=tuple(_asset(name, data, blobs) for name, data in facts.assets.items()),
     )
     table = tuple(
         bundle.TensorEntry(
@@ -189,18 +191,11 @@ def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]], given: str
     )
 
 
-def _assets(paths: Sequence[Path], blobs: Blobs) -> tuple[Asset, ...]:
-    names = [path.name for path in paths]
-    if len(set(names)) < len(names):
-        raise UsageError("two assets have the same name", hint="Rename one", assets=names)
-    return tuple(_asset(path, blobs) for path in paths)
-
-
-def _asset(path: Path, blobs: Blobs) -> Asset:
+def _asset(name: str, contents: bytes, blobs: Blobs) -> Asset:
     # the built-in table: the system's would make bytes differ between machines
-    kind = mimetypes.MimeTypes().guess_type(path.name)[0] or "application/octet-stream"
-    ref = add(blobs, path.read_bytes(), path.suffix.lstrip(".") or "bin")
-    return Asset(name=path.name, type=kind, **msgspec.structs.asdict(ref))
+    kind = mimetypes.MimeTypes().guess_type(name)[0] or "application/octet-stream"
+    ref = add(blobs, contents, PurePath(name).suffix.lstrip(".") or "bin")
+    return Asset(name=name, type=kind, **msgspec.structs.asdict(ref))
 
 
 def _weight_stream(nodes: Sequence[Node], table: Sequence[bundle.TensorEntry]) -> Iterator[bytes]:

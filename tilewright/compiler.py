@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.assembly import ModelFacts, TargetOutput, contents_of
+from tilewright.assembly import Assets, ModelFacts, TargetOutput, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
@@ -52,7 +52,7 @@ class Options:
               attention may round its operands so
     bytes:    whether products with weights of 4 bits may round their other operand to i8
     tf32:     whether products with weights of f32 may round both operands to TF32; not with bytes
-    assets:   files to put into the bundle for the page, such as tokenizer.json
+    assets:   further files of the bundle by name, such as tokenizer.json: their contents
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
     settings: what targets may be told beyond this, such as "costs", "scratch" and "bank"
@@ -67,7 +67,7 @@ class Options:
     halves: bool = False
     bytes: bool = False
     tf32: bool = False
-    assets: tuple[Path, ...] = ()
+    assets: Assets = field(default_factory=dict)
     name: str = ""
     schedule: Choose | None = None
     without: frozenset[str] = frozenset()

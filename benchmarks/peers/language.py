@@ -23,18 +23,16 @@ import typer
 from benchmarks.common import Row, Run
 from benchmarks.options import Rounds, one_of
 from benchmarks.timing import spread, turn
-from tilewright.bundle import is_bundle, write
-from tilewright.compiler import Options, compile_model
-from tilewright.frontend.gguf import GgufModel
-from tilewright.frontend.language import ROWS
+from tilewright.api.language_bundles import compile_language, open_source
+from tilewright.bundle import is_bundle, open_bundle, write
+from tilewright.compiler import Options
 from tilewright.language import Language
+from tilewright.language.vocabulary import Vocabulary
 
 from .engines import SPEAKING, Engine
 from .session import Session
 
 BUILD = Path(__file__).parents[2] / "build" / "language"
-#: Rows of a run: one token, and parts of prompts.
-SIZES = (1, 8, 64)
 #: A row replaces one that has the same of these.
 KEY = ("model", "browser", "engine", "threads", "prompt_tokens")
 #: About 240 tokens.
@@ -101,8 +99,9 @@ def measure(
     model: Path, browser: str, threads: int, context: int, most: int, rounds: int
 ) -> list[Row]:
     """A row for each engine; the speeds of the first row are also given over the second's."""
-    folder, source = prepared(model, context)
-    ids = Language(source).vocabulary.encode(PROMPT)
+    folder = prepared(model, context)
+    vocabulary = Language.of(open_bundle(folder / "bundle")).vocabulary
+    ids = vocabulary.encode(PROMPT)
     task = {"name": model.stem, "sizes": {"context": context}}
     with ExitStack() as stack:
         speakers = []
@@ -115,7 +114,7 @@ def measure(
             speakers.append(speaker)
         for number in range(rounds):
             for speaker in turn(number, speakers):
-                _heard(speaker, source, ids, most)
+                _heard(speaker, vocabulary, ids, most)
         rows = [speaker.row(len(ids)) for speaker in speakers]
     ours, theirs = rows
     for name in ("prompt_per_s", "tokens_per_s"):
@@ -126,14 +125,14 @@ def measure(
     return rows
 
 
-def _heard(speaker: Speaker, source: GgufModel, ids: Sequence[int], most: int) -> None:
+def _heard(speaker: Speaker, vocabulary: Vocabulary, ids: Sequence[int], most: int) -> None:
     """One answer; an engine whose caches hold the prompt already would have no first token."""
     said = speaker.session.speak(PROMPT, ids, most)
     times: list[float] = said["times"]
     speaker.firsts.append(times[0])
     speaker.tokens += [b - a for a, b in pairwise(times)]
     made = said.get("ids")
-    text = Language(source).vocabulary.decode(made) if made is not None else said["text"]
+    text = vocabulary.decode(made) if made is not None else said["text"]
     speaker.texts.append(text)
 
 
@@ -144,17 +143,14 @@ def _common(one: str, other: str) -> float:
     return round(same / max(short, 1), 2)
 
 
-def prepared(model: Path, context: int) -> tuple[Path, GgufModel]:
+def prepared(model: Path, context: int) -> Path:
     """A folder with the file and its bundle."""
     folder = BUILD / f"{model.stem}-{context}"
-    source = GgufModel(model, context)
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "model.gguf"
     link.unlink(missing_ok=True)
     link.symlink_to(model.resolve())
     if not is_bundle(folder / "bundle"):
-        options = Options(
-            buckets={ROWS: SIZES}, states=source.states, targets=("wasm",), name=source.name
-        )
-        write(compile_model(source, options).contents, folder / "bundle")
-    return folder, source
+        compiled = compile_language(open_source(model, context), Options(targets=("wasm",)))
+        write(compiled.contents, folder / "bundle")
+    return folder

@@ -22,7 +22,7 @@ from benchmarks.models import row_kernels
 from benchmarks.options import BROWSERS, Hosts, among, part_of
 from benchmarks.tuning import sweep as sweeps
 from lab.subjects import steps_of, weight_of
-from tilewright.cli.hosts import engine_of
+from tilewright.api.hosts import engine_of
 from tilewright.cli.tools import cpu
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph.node import contract, elementwise

@@ -30,8 +30,8 @@ from benchmarks.models import row_kernels
 from benchmarks.models.layers import LAYERS
 from benchmarks.options import Hosts, among
 from lab.subjects import candidates, matmul_step, product_step, steps_of
+from tilewright.api.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.bundle import write
-from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.reference import ReferenceHost

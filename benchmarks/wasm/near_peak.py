@@ -26,8 +26,8 @@ from benchmarks.timing import spread, warmed
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
+from tilewright.api.hosts import engine_of, open_timers
 from tilewright.bundle import write
-from tilewright.cli.hosts import engine_of, open_timers
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.simd.contraction import ContractionSchedule, walked

@@ -32,9 +32,9 @@ from benchmarks.timing import by_turns, timer_of
 from benchmarks.wasm import llvm
 from benchmarks.wasm.kernels import KERNELS
 from lab.subjects import alone, product_step
+from tilewright.api.hosts import engine_of
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, add, open_bundle, write
-from tilewright.cli.hosts import engine_of
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel

@@ -22,9 +22,7 @@ from lab.primitives.findings import Device, Finding, Findings
 from lab.primitives.table import MATMUL, MEASURED, Columns, Setup, setup
 from lab.subjects import WASM, candidates, matmul_step
 from tilewright import __version__
-from tilewright.base.errors import UsageError
-from tilewright.bundle import write
-from tilewright.cli.hosts import (
+from tilewright.api.hosts import (
     Timer,
     check_timing,
     engine_of,
@@ -32,6 +30,8 @@ from tilewright.cli.hosts import (
     targets_of,
     timing_hosts,
 )
+from tilewright.base.errors import UsageError
+from tilewright.bundle import write
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.output_files import Output

@@ -125,7 +125,7 @@ def _search(folder: Path, targets: tuple[str, ...] = ("wasm",)) -> Compiled:
         model,
         Options(
             buckets={"n": search_model.LENGTHS},
-            assets=(tokenizer,),
+            assets={tokenizer.name: tokenizer.read_bytes()},
             name="search",
             targets=targets,
         ),

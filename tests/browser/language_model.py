@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.gguf_files import Tiny, write_tiny
-from helpers.language_files import text_files
 from helpers.vocabularies import merges
 
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.frontend.gguf import ROWS, GgufModel
+from tilewright.frontend.gguf import GgufModel
+from tilewright.frontend.language import ROWS
+from tilewright.language import gguf_text
 
 SIZE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "words": 300}
 ROOM = 128
@@ -37,16 +38,14 @@ def made(folder: Path, hostile: bool = False, textless: bool = False) -> Made:
     folder.mkdir(parents=True)
     tiny = Tiny(room=ROOM, text=merges().write, type="Q4_0", **SIZE)
     model = GgufModel(write_tiny(folder / "model.gguf", tiny))
-    files = {} if textless else text_files(model)
+    files = {} if textless else gguf_text(model.file, model.words).files()
     if hostile:
         files = _hostile(files)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
     options = Options(
         buckets={ROWS: (1, 8)},
         states=model.states,
         targets=("wasm", "wgsl"),
-        assets=tuple(folder / name for name in files),
+        assets=files,
         name="tiny",
     )
     write(compile_model(model, options).contents, folder / "bundle")

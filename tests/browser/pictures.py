@@ -76,7 +76,7 @@ def bundle(name: str, to: Path, camera: dict[str, Any] | None = None) -> Path:
     to.mkdir(parents=True)
     (to / "camera.json").write_text(json.dumps(usual if camera is None else camera))
     onnx.save(make(), to / f"{name}.onnx")
-    options = Options(targets=BOTH, assets=(to / "camera.json",))
+    options = Options(targets=BOTH, assets={"camera.json": (to / "camera.json").read_bytes()})
     write(compile_model(to / f"{name}.onnx", options).contents, to / "bundle")
     return to / "bundle"
 

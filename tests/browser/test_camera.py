@@ -365,7 +365,7 @@ def test_text_by_the_model_of_the_demo(film: Visit, tmp_path: Path) -> None:
     model = fetched("ocr4-det", tmp_path)
     options = Options(
         targets=BOTH,
-        assets=(ROOT / "examples" / "camera" / "camera.json",),
+        assets={"camera.json": (ROOT / "examples" / "camera" / "camera.json").read_bytes()},
         shapes={"x": (1, 3, 320, 320)},
     )
     write(compile_model(model, options).contents, tmp_path / "text")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+import tilewright as tw
 from tilewright.bundle import open_bundle
-from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.language import CacheSession, Language, LanguageModel, Sampling
+from tilewright.language import LanguageModel
 
 from . import language_model
 from .conftest import Visit
@@ -37,16 +37,13 @@ def site(tiny: Made) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def python(tiny: Made) -> LanguageModel:
-    host = WasmtimeHost(tiny.bundle, threads=1)
-    manifest = open_bundle(tiny.bundle).manifest
-    session = CacheSession(lambda inputs: host.run(inputs).outputs, manifest)
-    return LanguageModel(Language(tiny.model), session)
+    return tw.language_model(tiny.bundle, threads=1)
 
 
 def answers_as_python(found: list[dict[str, Any]], python: LanguageModel) -> None:
     """The first one is the likeliest text, the second one is drawn, the third goes on."""
     likely = python.chat(HELLO, 12)
-    drawn = python.chat(HELLO, 12, Sampling(1.5, 0, min_p=0, seed=5))
+    drawn = python.chat(HELLO, 12, temperature=1.5, top_k=0, min_p=0, seed=5)
     for answer, wanted in zip(found, (likely, drawn), strict=False):
         text = "".join(wanted)
         assert answer["ids"] == wanted.ids

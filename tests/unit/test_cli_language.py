@@ -8,12 +8,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from cli_call import Called
 from helpers.gguf_files import Tiny, write_tiny
+from helpers.llama import llama
 from helpers.vocabularies import merges, pieces
 
-from tilewright.cli import language
+from tilewright.bundle import open_bundle
+from tilewright.cli import language, main
 from tilewright.hosts.wasmtime import WasmtimeHost
 
 SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "words": 300}
@@ -51,6 +54,48 @@ def test_the_built_model_is_used_again(call: Any, monkeypatch: pytest.MonkeyPatc
     first = call("generate", "--prompt", "a", "--most", 2, "--json").json
     monkeypatch.setattr("tilewright.compiler.compile_model", None)
     assert call("generate", "--prompt", "a", "--most", 2, "--json").json["ids"] == first["ids"]
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path) -> Path:
+    """The model as a bundle, and no file of it beside."""
+    with pytest.raises(SystemExit) as ended:
+        main(["build", str(folder / "model.gguf"), "-o", str(folder / "bundle")])
+    assert ended.value.code == 0
+    return folder / "bundle"
+
+
+def test_a_bundle_needs_no_file(call: Any, bundle: Path, capsys: Any, typed: Any) -> None:
+    asked = ("--prompt", "the cat", "--most", 6, "--chat", "--json")
+    expected, found = call("generate", *asked).json, Called(capsys, "generate", bundle, *asked).json
+    assert found["ids"] == expected["ids"]
+    typed("the cat", "/bye")
+    assert Called(capsys, "chat", bundle, "--most", 6).out == expected["text"] + "\n\n"
+    names = [asset.name for asset in open_bundle(bundle).manifest.assets]
+    assert names == ["tokenizer.json", "language.json"]
+
+
+def test_bundles_that_cannot_be_used(capsys: Any, bundle: Path, tmp_path: Path) -> None:
+    asked = ("--prompt", "a", "--json")
+    found = Called(capsys, "generate", bundle, "--context", 64, *asked)
+    assert (found.code, found.json["error"]["code"]) == (2, "usage")
+    found = Called(capsys, "generate", tmp_path, *asked)
+    assert (found.code, found.json["error"]["code"]) == (6, "bundle-corrupt")
+    onnx.save(llama(), tmp_path / "llama.onnx")
+    made = ("--state", "past_key_values.*=present.*", "--buckets", "n=1,8", "-o", tmp_path / "b")
+    assert Called(capsys, "build", tmp_path / "llama.onnx", *made).code == 0
+    found = Called(capsys, "generate", tmp_path / "b", *asked)
+    assert (found.code, found.json["error"]["code"]) == (5, "input")
+    assert "tokenizer.json" in found.json["error"]["message"]
+
+
+def test_context_of_a_built_model(call: Any, capsys: Any, folder: Path, tmp_path: Path) -> None:
+    model, to = folder / "model.gguf", tmp_path / "b"
+    assert Called(capsys, "build", model, "-o", to, "--context", 16).code == 0
+    assert open_bundle(to).manifest.states[0].shape[-2] == 16
+    onnx.save(llama(), tmp_path / "llama.onnx")
+    found = Called(capsys, "build", tmp_path / "llama.onnx", "-o", to, "--context", 16, "--json")
+    assert (found.code, found.json["error"]["code"]) == (2, "usage")
 
 
 def test_random_choices_follow_the_seed(call: Any) -> None:
@@ -91,7 +136,7 @@ def test_what_cannot_be(call: Any, arguments: Any, code: int, words: str) -> Non
 def test_files_that_are_no_models(call: Any, folder: Path) -> None:
     (folder / "text.gguf").write_text("hello")
     found = call("generate", "--prompt", "a", "--json", model="text")
-    assert (found.code, found.json["error"]["code"]) == (2, "usage")
+    assert (found.code, found.json["error"]["code"]) == (3, "invalid-model")
     found = call("generate", "--prompt", "a", "--json", model="nowhere")
     assert (found.code, found.json["error"]["code"]) == (3, "invalid-model")
 

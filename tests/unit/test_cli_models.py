@@ -249,6 +249,17 @@ def test_files_that_are_not_there(capsys: Capture, tmp_path: Path, model: Path) 
     assert not (tmp_path / "b").exists()
 
 
+def test_two_assets_of_one_name(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    assets: list[object] = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words.txt").write_text(name)
+        assets += ["--asset", tmp_path / name / "words.txt"]
+    called = Called(capsys, "build", model, "-o", tmp_path / "out", *assets, "--json")
+    assert (called.code, called.json["error"]["code"]) == (2, "usage")
+    assert "words.txt" in called.json["error"]["message"]
+
+
 def test_output_that_cannot_be_written(capsys: Capture, tmp_path: Path, model: Path) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "bundle"

@@ -5,7 +5,6 @@ Input: small ONNX models made here.  Output: manifests and bundles; nothing is r
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tilewright.base.abi import MEMORY_LIMIT
-from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageError
+from tilewright.base.errors import HostError, MemoryLimit, ShapeError
 from tilewright.bundle import write
 from tilewright.bundle.linear_memory import facts_of, places_of
 from tilewright.compiler import Options, compile_model
@@ -195,18 +194,6 @@ def test_variants_for_one_engine_are_built_only_by_name(tmp_path: Path) -> None:
     assert {n: (s.x0, s.y0, s.r0) for n, s in found.items()} == {
         "x86": (6, 8, 8), "x86-cranelift": (4, 8, 2),
     }  # fmt: skip
-
-
-def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:
-    path = model(tmp_path, RELU, 1, 8)
-    assets = []
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        assets.append(tmp_path / name / "tokenizer.json")
-        assets[-1].write_text(name)
-    with pytest.raises(UsageError, match="same name"):
-        compile_model(path, Options(assets=tuple(assets)))
-    compile_model(path, replace(Options(), assets=(assets[0],)))
 
 
 def test_nothing_lies_over_inputs(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ PAGES = sorted(
     if "node_modules" not in page.parts
 )
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
+#: Bundles that commands use, by what they are built from.
+BUNDLES = {
+    "bundle": ("model.onnx", "--buckets", "n=8"),
+    "smollm2": ("SmolLM2-135M-Instruct.Q4_1.gguf",),
+}
 #: Commands that run until somebody ends them.
 LONG = ("serve",)
 #: Commands that start a browser.
@@ -71,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(MODEL, folder / "model.onnx")
     onnx.save(llama(), folder / "llama.onnx")
     onnx.save(detector(), folder / "detector.onnx")
-    spoken = Tiny(words=300, room=256, text=merges().write, layers=1)
+    spoken = Tiny(words=300, room=2048, text=merges().write, layers=1)
     write_tiny(folder / "SmolLM2-135M-Instruct.Q4_1.gguf", spoken)
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
@@ -102,8 +107,9 @@ def test_command_runs(
         pytest.skip("needs Chromium")
     # the tiny model knows no long texts
     words = [re.sub(r"^n=[\d,]+$", "n=8", word) for word in words]
-    if words[0] != "build" and "bundle" in words and not (place / "bundle").exists():
-        run(capsys, ["build", "model.onnx", "-o", "bundle", "--buckets", "n=8"])
+    for name, source in BUNDLES.items():
+        if words[0] != "build" and name in words and not (place / name).exists():
+            run(capsys, ["build", *source, "-o", name])
     if words[0] == "check" and "--buckets" not in words:
         words += ["--buckets", "n=8"]
     if "--budget" in words:
@@ -130,6 +136,24 @@ async def started(server: uvicorn.Server, sockets: list[socket.socket] | None = 
     """Ends the server once it says where it is; that a signal does so is tested elsewhere."""
     await startup(server, sockets)
     server.should_exit = True
+
+
+PROGRAM_PAGES = ("language-models.md",)
+
+
+@pytest.mark.parametrize("page", PROGRAM_PAGES)
+def test_programs_run(
+    page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """The ```python blocks of a page, one after the other."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {c[:50]}" for p, c in COMMANDS])

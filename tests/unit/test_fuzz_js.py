@@ -12,9 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, reduce
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -56,17 +54,14 @@ def rich(target: str = "wasm", variant: str = "x86-simd") -> Whole:
         "scale": np.full(40, 0.5, np.float32),
     }
     proto = model(nodes, {"x": ["n", 8], "i": [3], "h": [1, 1]}, ["y", "g", "hn"], weights)
-    with TemporaryDirectory() as folder:
-        words = Path(folder) / "words.txt"
-        words.write_text("some words")
-        options = Options(
-            buckets={"n": (4, 8)},
-            states={"h": "hn"},
-            assets=(words,),
-            targets=(target,),
-            variants=(variant,),
-        )
-        return Whole.of(compile_model(proto, options).contents)
+    options = Options(
+        buckets={"n": (4, 8)},
+        states={"h": "hn"},
+        assets={"words.txt": b"some words"},
+        targets=(target,),
+        variants=(variant,),
+    )
+    return Whole.of(compile_model(proto, options).contents)
 
 
 def tensor(*shape: int) -> dict[str, Any]:

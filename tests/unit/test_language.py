@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from gguf import GGUFWriter
@@ -23,11 +29,18 @@ from tilewright.base.errors import (
 from tilewright.bundle import Manifest, StateEntry, TensorInfo, Weights
 from tilewright.bundle.format import FileRef
 from tilewright.frontend.gguf import GgufModel
-from tilewright.language import CacheSession, Language, LanguageModel, Sampling
+from tilewright.language import (
+    CacheSession,
+    Language,
+    LanguageModel,
+    Sampling,
+    TextAssets,
+    gguf_text,
+)
+from tilewright.language.gguf_vocabulary import PATTERNS
 from tilewright.language.sampling import Mulberry32, Sampler
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate
-from tilewright.language.tokenizer import PATTERNS
 
 SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32}
 ALPHABET = "the cat sat on a mat that is  hello nation 1 2345 's 're ,.!? \n\n\t é 漢字 🦊 x_y"
@@ -35,6 +48,11 @@ ALPHABET = "the cat sat on a mat that is  hello nation 1 2345 's 're ,.!? \n\n\t
 
 def model_of(path: Path, write: Any, words: int = 400, **more: Any) -> GgufModel:
     return GgufModel(write_tiny(path / "a.gguf", Tiny(words=words, text=write, **SMALL, **more)))
+
+
+def language_of(path: Path, write: Any, **more: Any) -> Language:
+    model = model_of(path, write, **more)
+    return Language(gguf_text(model.file, model.words), model.words)
 
 
 def texts(seed: int, count: int) -> list[str]:
@@ -49,7 +67,7 @@ def texts(seed: int, count: int) -> list[str]:
 
 def test_sentence_pieces_as_the_definition_says(tmp_path: Path) -> None:
     own = pieces()
-    found = Language(model_of(tmp_path, own.write)).vocabulary
+    found = language_of(tmp_path, own.write).vocabulary
     for text in texts(1, 300):
         ids = found.encode(text)
         assert ids == own.ids(text), text
@@ -58,7 +76,7 @@ def test_sentence_pieces_as_the_definition_says(tmp_path: Path) -> None:
 
 def test_merges_of_bytes_as_the_definition_says(tmp_path: Path) -> None:
     own = merges()
-    found = Language(model_of(tmp_path, own.write)).vocabulary
+    found = language_of(tmp_path, own.write).vocabulary
     for text in texts(2, 300):
         ids = found.encode(text)
         assert ids == own.ids(text), text
@@ -67,7 +85,7 @@ def test_merges_of_bytes_as_the_definition_says(tmp_path: Path) -> None:
 
 def test_names_of_control_tokens_mean_them_only_where_allowed(tmp_path: Path) -> None:
     own = merges()
-    found = Language(model_of(tmp_path, own.write)).vocabulary
+    found = language_of(tmp_path, own.write).vocabulary
     end = len(own.texts) - 1
     assert found.encode("hello<|im_end|>")[-1] == end
     assert end not in found.encode("hello<|im_end|>", special=False)
@@ -77,26 +95,26 @@ def test_names_of_control_tokens_mean_them_only_where_allowed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_way_to_cut_keeps_the_text(tmp_path: Path, name: str) -> None:
-    found = Language(model_of(tmp_path, merges(name).write)).vocabulary
+    found = language_of(tmp_path, merges(name).write).vocabulary
     for text in texts(3, 20):
         ids = found.encode(text)
-        assert found.decode(ids if found.begin is None else ids[1:]) == text
+        assert found.decode(ids if found.facts.begin is None else ids[1:]) == text
 
 
 def test_vocabularies_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match="the model 48"):
-        Language(model_of(tmp_path, merges().write, words=48))
+        language_of(tmp_path, merges().write, words=48)
     with pytest.raises(UnsupportedOp, match="'rwkv'"):
-        Language(model_of(tmp_path, merges("rwkv").write))
+        language_of(tmp_path, merges("rwkv").write)
     with pytest.raises(InvalidModel, match="0 tokens"):
-        Language(model_of(tmp_path, None))
+        language_of(tmp_path, None)
 
     def unigram(writer: GGUFWriter) -> None:
         writer.add_tokenizer_model("t5")
         writer.add_token_list(["a"])
 
     with pytest.raises(UnsupportedOp, match="'t5'"):
-        Language(model_of(tmp_path, unigram))
+        language_of(tmp_path, unigram)
 
 
 def test_a_merge_of_what_is_no_token(tmp_path: Path) -> None:
@@ -106,7 +124,50 @@ def test_a_merge_of_what_is_no_token(tmp_path: Path) -> None:
         writer.add_token_merges(["a b"])
 
     with pytest.raises(InvalidModel, match="which make no token"):
-        Language(model_of(tmp_path, wrong))
+        language_of(tmp_path, wrong)
+
+
+def test_what_a_bundle_may_say_of_its_text(tmp_path: Path) -> None:
+    """Tokens of the kinds that give no text, and files that are not what their names say."""
+    model = model_of(tmp_path, pieces().write)
+    text = gguf_text(model.file, model.words)
+    found = Language(text, model.words)
+    assert [found.vocabulary.piece(i) for i in (0, 1, 2, 3 + 10)] == [b"", b"", b"", b"\n"]
+    assert found.vocabulary.piece(model.words - 1) == b""
+    assert text.facts.texts == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    assert (text.facts.begin, text.facts.ends, text.facts.pieces) == (1, (2,), "spaces")
+    broken = (
+        b"{}",
+        b"\xff",
+        text.tokenizer[:-9],
+        text.tokenizer.replace(b'"vocab":{', b'"vocab":{"":', 1),
+    )
+    for data in broken:
+        with pytest.raises(InvalidModel, match="cannot be read"):
+            Language(replace(text, tokenizer=data), model.words)
+    for words, begin in ((100, 1), (400, 400), (400, -1)):
+        facts = msgspec.structs.replace(text.facts, begin=begin)
+        with pytest.raises(InvalidModel, match="tokens, the model"):
+            Language(TextAssets(text.tokenizer, facts), words)
+
+
+def test_a_tokenizer_that_panics(tmp_path: Path) -> None:
+    """A merge of two tokens that is no token ends in a panic of the package."""
+    model = model_of(tmp_path, merges().write)
+    text = gguf_text(model.file, model.words)
+    lying = json.loads(text.tokenizer)
+    lying["model"]["vocab"], lying["model"]["merges"] = {"a": 0, "b": 1}, [["a", "b"]]
+    with pytest.raises(InvalidModel, match="cannot be read"):
+        Language(TextAssets(json.dumps(lying).encode(), text.facts), model.words)
+
+
+def test_a_token_that_is_there_twice(tmp_path: Path) -> None:
+    def twice(writer: GGUFWriter) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b", "a"])
+
+    with pytest.raises(InvalidModel, match="'a' twice"):
+        language_of(tmp_path, twice)
 
 
 # ---- templates -----------------------------------------------------------------------------------
@@ -154,7 +215,7 @@ def test_a_template_that_loops_or_breaks_out_ends_soon(source: str) -> None:
 def test_no_template_at_all(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match="cannot be read"):
         ChatTemplate("{% if %}", {})
-    language = Language(model_of(tmp_path, pieces().write))
+    language = language_of(tmp_path, pieces().write)
     with pytest.raises(UsageError, match="no chat template"):
         language.prompt(user("Hi"))
 
@@ -188,6 +249,10 @@ def test_greedy_takes_the_likeliest_and_the_first_of_equals() -> None:
 def test_shares(choice: Sampling, expected: Sequence[float]) -> None:
     """4000 draws: a share of p differs by less than 4 sqrt(p (1 - p) / 4000) < 0.032."""
     assert np.abs(np.array(shares(choice)) - expected).max() < 0.032
+
+
+def test_the_smallest_temperature_takes_the_likeliest() -> None:
+    assert shares(Sampling(5e-324, 0, 1, 0), 9) == [0, 1, 0, 0, 0]
 
 
 def test_a_seed_repeats_the_choice() -> None:
@@ -294,7 +359,7 @@ def test_what_the_caches_hold_is_not_computed_again() -> None:
 
 
 def lm_of(tmp_path: Path, run: Any, room: int = 32) -> LanguageModel:
-    return LanguageModel(Language(model_of(tmp_path, merges().write)), session(run, room=room))
+    return LanguageModel(language_of(tmp_path, merges().write), session(run, room=room))
 
 
 def test_an_answer(tmp_path: Path) -> None:
@@ -310,18 +375,92 @@ def test_an_answer(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_stopped_by_text_or_by_hand(tmp_path: Path) -> None:
     lm = lm_of(tmp_path, Echo())
-    answer = lm.complete("a", 10, stops=["de"])
+    answer = lm.complete("a", 10, stop="de")
     assert ("".join(answer), answer.ended) == ("bc", "stop")
-    count = 0
-
-    def over() -> bool:
-        nonlocal count
-        count += 1
-        return count > 3
-
-    answer = lm.complete("a", 10, stopped=over)
-    assert ("".join(answer), answer.ended, answer.text) == ("bcd", "stopped", "bcd")
+    answer = lm.complete("a", 10)
+    shown = [next(answer) for _ in range(3)]
+    assert answer.ended is None
+    answer.stop()
+    assert (shown, list(answer), answer.ended, answer.text) == (
+        ["b", "c", "d"],
+        [],
+        "stopped",
+        "bcd",
+    )
     assert "".join(lm.complete("abcd", 2)) == "ef"
+
+
+def test_reading_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    answer = lm_of(tmp_path, Echo()).complete("a", 4)
+    assert next(iter(answer)) == "b"
+    assert (list(answer), list(answer), answer.ended) == (["c", "d", "e"], [], "most")
+
+
+def test_two_answers_by_turns(tmp_path: Path) -> None:
+    """Each has its own text; the caches follow whoever is next."""
+    lm = lm_of(tmp_path, Echo())
+    one, other = lm.complete("a", 3), lm.complete("p", 3)
+    assert list(zip(one, other, strict=True)) == [("b", "q"), ("c", "r"), ("d", "s")]
+
+
+def test_answers_in_threads(tmp_path: Path) -> None:
+    lm = lm_of(tmp_path, Echo())
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda first: "".join(lm.complete(first, 3)), "abcdefgh"))
+    assert found == ["bcd", "cde", "def", "efg", "fgh", "ghi", "hij", "ijk"]
+
+
+def test_an_answer_in_an_event_loop(tmp_path: Path) -> None:
+    """With `async for` the loop goes on meanwhile; plain reading works there, too."""
+    lm, gone = lm_of(tmp_path, Echo()), threading.Event()
+
+    def run(inputs: Any) -> Any:
+        assert gone.wait(60)  # the loop sets it while the first token is computed
+        return Echo()(inputs)
+
+    async def both() -> tuple[list[str], list[str]]:
+        asyncio.get_running_loop().call_later(0.01, gone.set)
+        slow = lm_of(tmp_path, run)
+        return [piece async for piece in slow.complete("a", 3)], list(lm.complete("a", 2))
+
+    assert asyncio.run(both()) == (["b", "c", "d"], ["b", "c"])
+
+
+def test_an_answer_that_a_loop_leaves_is_stopped(tmp_path: Path) -> None:
+    async def first() -> tuple[str, list[str]]:
+        answer = lm_of(tmp_path, Echo()).complete("a", 9)
+        pieces = aiter(answer)
+        found = await anext(pieces)
+        await pieces.aclose()  # type: ignore[attr-defined]
+        return found, list(answer)
+
+    assert asyncio.run(first()) == ("b", [])
+
+
+def test_a_closed_model(tmp_path: Path) -> None:
+    closed: list[int] = []
+    with LanguageModel(
+        language_of(tmp_path, merges().write), session(Echo()), "here", lambda: closed.append(1)
+    ) as lm:
+        answer = lm.complete("a", 4)
+        assert next(answer) == "b"
+        assert "on here, 32 tokens" in repr(lm)
+        assert repr(answer) == "<Completion of 1 + 1 tokens, not ended>"
+    lm.close()
+    assert (closed, "closed" in repr(lm)) == ([1], True)
+    with pytest.raises(UsageError, match="closed"):
+        next(answer)
+
+
+def test_what_an_answer_cannot_be(tmp_path: Path) -> None:
+    lm = lm_of(tmp_path, Echo())
+    with pytest.raises(UsageError, match="0 tokens"):
+        lm.complete("a", 0)
+    with pytest.raises(UsageError, match="choose no token"):
+        lm.complete("a", temperature=float("nan"))
+    for messages in ([], [{"role": "user"}], [{"role": "user", "content": None}], ["hello"]):
+        with pytest.raises(InputError):
+            lm.chat(messages)  # type: ignore[arg-type]
 
 
 def test_an_answer_ends_at_its_token(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.gguf_files import Tiny, write_tiny
-from helpers.language_files import text_files
 from helpers.vocabularies import TEMPLATE, merges, pieces
 from node import run
 
 from tilewright.frontend.gguf import GgufModel
-from tilewright.language import Language, Sampling
+from tilewright.language import Language, Sampling, gguf_text
 from tilewright.language.sampling import Mulberry32, Sampler
 from tilewright.language.stream import TextStream
 
@@ -174,7 +173,9 @@ def texts(seed: int, count: int) -> list[str]:
 
 def files_of(path: Path, write: Any) -> tuple[Language, dict[str, str]]:
     model = GgufModel(write_tiny(path / "a.gguf", Tiny(text=write, **SMALL)))
-    return Language(model), {name: data.decode() for name, data in text_files(model).items()}
+    text = gguf_text(model.file, model.words)
+    files = {name: data.decode() for name, data in text.files().items()}
+    return Language(text, model.words), files
 
 
 @pytest.mark.parametrize("kind", ["spaces", "merges", "llama-bpe", "qwen2", "tekken", "default"])
@@ -199,7 +200,9 @@ def test_ids_and_bytes_are_those_of_python(kind: str, tmp_path: Path) -> None:
     known = language.vocabulary
     assert found["name"] == language.name
     assert found["ids"] == [known.encode(line) for line in lines]
-    assert [bytes(piece) for piece in found["pieces"]] == list(known.pieces[: len(known.texts)])
+    assert [bytes(piece) for piece in found["pieces"]] == [
+        known.piece(token) for token in range(len(found["pieces"]))
+    ]
 
 
 def prompts(template: str | None, chats: list[Any], files: dict[str, str]) -> Any:

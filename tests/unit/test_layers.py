@@ -48,6 +48,10 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
     "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
+    "api": {
+        *("base", "frontend", "fusion", "graph", "kernel", "plan", "targets", "bundle", "compiler"),
+        *("assembly", "tuning", "hosts", "language", "elastic", "store"),
+    },
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {
@@ -216,7 +220,7 @@ NAMING = {
     "hosts/cuda.py": {"cuda": "the host executes this section of a bundle"},
     "hosts/cuda_devices.py": {"cuda": "the host's name in errors"},
     "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
-    "cli/hosts.py": {"cuda": "a host has this name, too"},
+    "api/hosts.py": {"cuda": "a host has this name, too"},
     "cli/tune.py": {"cuda": "a host has this name, too"},
     "cli/tune_local.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},

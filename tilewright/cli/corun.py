@@ -23,9 +23,9 @@ from rich.live import Live
 from rich.table import Table
 
 from tilewright import TOOL
+from tilewright.api.hosts import targets_of
 from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError
 from tilewright.bundle import POINTER
-from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, Show, pairs, progress, table
 from tilewright.cli.output_files import Output

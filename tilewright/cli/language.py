@@ -1,45 +1,36 @@
 """The commands of language models: `generate` and `chat`.
 
-Input: a GGUF file, a prompt or a terminal.  Output: text as it comes, or one JSON document.  The
-bundle of a file is built once and kept in a cache; models are in tilewright/language.
+Input: a GGUF file or a bundle, a prompt or a terminal.  Output: text as it comes, or one JSON
+document.  The bundle of a file is built once and kept in a cache.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from tilewright.base.compiler_digest import compiler_name
+from tilewright.api.hosts import HOSTS
 from tilewright.base.errors import ContextFull, InputError, UsageError
-from tilewright.bundle import is_bundle, open_bundle, write
-from tilewright.cli.hosts import HOSTS, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, progress
 
 if TYPE_CHECKING:
-    from tilewright.frontend.gguf import GgufModel
-    from tilewright.language import Completion, LanguageModel, Run, Sampling
+    from tilewright.language import Completion, LanguageModel
+    from tilewright.language.language_model import SamplingOptions
 
-#: Tokens that the caches hold, if the model was trained for as many.
-CONTEXT = 4096
-#: New tokens of a run: one, and parts of prompts.
-ROWS = (1, 8, 64)
 #: The exit code of a command that Ctrl-C ended.
 INTERRUPTED = 130
 
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A GGUF file.")]
+LanguageModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL|BUNDLE", help="A GGUF file or the folder of a bundle.")
+]
 Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]
 System = Annotated[str | None, typer.Option(help="What the model is told before the chat.")]
 Temperature = Annotated[
@@ -57,7 +48,7 @@ Stops = Annotated[
 ]
 Context = Annotated[
     int | None,
-    typer.Option(min=1, help=f"Tokens that fit, by default {CONTEXT} if the model allows it."),
+    typer.Option(min=1, help="Tokens that fit, by default 4096 if the model allows it."),
 ]
 Host = Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")]
 Threads = Annotated[
@@ -69,7 +60,7 @@ Cache = Annotated[
 
 
 def generate(
-    model: ModelFile,
+    model: LanguageModelFile,
     prompt: Annotated[str, typer.Option(help="The text to go on with, or a user's message.")],
     chat: Annotated[
         bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
@@ -93,22 +84,20 @@ def generate(
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
-    with (
-        _opened(_Where(model, host, threads, context, cache), as_json) as lm,
-        _interrupts() as is_over,
-    ):
+    with _opened(model, host, threads, context, cache, as_json) as lm:
         if chat:
-            answer = lm.chat(_messages(system, prompt), most, choice, stop or (), is_over)
+            answer = lm.chat(_messages(system, prompt), most, stop or (), **choice)
         else:
-            answer = lm.complete(prompt, most, choice, stop or (), is_over)
-        code = _shown(answer, None if as_json else _write)
+            answer = lm.complete(prompt, most, stop or (), **choice)
+        with _interrupts(answer):
+            code = _shown(answer, None if as_json else _write)
     if not as_json:
         _say(_figures(answer))
     return Answer(_data(answer, host), Text(""), code)
 
 
 def chat(
-    model: ModelFile,
+    model: LanguageModelFile,
     system: System = None,
     most: Most = 1024,
     temperature: Temperature = 0.0,
@@ -124,8 +113,8 @@ def chat(
 ) -> Answer:
     """Talk to a language model in the terminal."""
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
-    with _opened(_Where(model, host, threads, context, cache), False) as lm:
-        _say(f"{lm.language.name}: {lm.session.room} tokens of context on {host}.")
+    with _opened(model, host, threads, context, cache) as lm:
+        _say(f"{lm.name}: {lm.context} tokens of context on {host}.")
         _say("/reset begins anew, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
         messages = _messages(system)
         while (line := _line()) is not None:
@@ -139,13 +128,13 @@ def chat(
 
 
 def _turn(
-    lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: Sampling
+    lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: SamplingOptions
 ) -> list[dict[str, str]]:
     """The chat with the message and its answer; without both if the answer could not begin."""
     asked = [*messages, {"role": "user", "content": line}]
     try:
-        with _interrupts() as is_over:
-            answer = lm.chat(asked, most, choice, stopped=is_over)
+        answer = lm.chat(asked, most, **choice)
+        with _interrupts(answer):
             full = _shown(answer, _write) == ContextFull.exit_code
     except InputError as error:
         _say(f"{error.message}. {error.hint}.")
@@ -206,7 +195,8 @@ def _line() -> str | None:
 
 def _figures(answer: Completion) -> str:
     read = len(answer.prompt) - answer.reused
-    end = {"most": "; --most allows more", "context": "; the context is full"}.get(answer.ended, "")
+    ends = {"most": "; --most allows more", "context": "; the context is full"}
+    end = ends.get(answer.ended or "", "")
     return (
         f"[{read} tokens read in {answer.first:.2f} s, "
         f"{len(answer.ids)} written, {answer.speed:.1f} a second{end}]"
@@ -227,15 +217,21 @@ def _data(answer: Completion, host: str) -> dict[str, object]:
 
 def _choice(
     temperature: float, top_k: int, top_p: float, min_p: float, penalty: float, seed: int
-) -> Sampling:
+) -> SamplingOptions:
+    """Checked before the model is opened, which may take long."""
     from tilewright.language import Sampling
 
-    return Sampling(temperature, top_k, top_p, min_p, penalty, seed=seed)
+    choice: SamplingOptions = {
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+        "penalty": penalty, "seed": seed,
+    }  # fmt: skip
+    Sampling(**choice)
+    return choice
 
 
 @contextmanager
-def _interrupts() -> Generator[Callable[[], bool]]:
-    """While inside, Ctrl-C only makes the function give True; a second one ends the command."""
+def _interrupts(answer: Completion) -> Generator[None]:
+    """While inside, Ctrl-C only stops the answer; a second one ends the command."""
     pressed = False
 
     def press(_number: int, _frame: object) -> None:
@@ -243,101 +239,20 @@ def _interrupts() -> Generator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
+        answer.stop()
 
     before = signal.signal(signal.SIGINT, press)
     try:
-        yield lambda: pressed
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-# ---- opening -------------------------------------------------------------------------------------
+def _opened(
+    model: Path, host: str, threads: int | None, context: int | None, cache: Path | None,
+    as_json: bool = False,
+) -> LanguageModel:  # fmt: skip
+    from tilewright.api.language import language_model
 
-
-@dataclass(frozen=True)
-class _Where:
-    """A model and where it runs."""
-
-    model: Path
-    host: str
-    threads: int | None
-    context: int | None
-    cache: Path | None
-
-
-@contextmanager
-def _opened(where: _Where, as_json: bool) -> Generator[LanguageModel]:
-    """The model on its host; it is built if it is not in the cache."""
-    from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
-    from tilewright.language import CacheSession, Language, LanguageModel
-
-    check_host(where.host)
-    if where.model.is_file() and not is_gguf(where.model):
-        raise UsageError(
-            "this is no GGUF file",
-            hint="Language models are read from GGUF files",
-            path=where.model,
-        )
-    model = GgufModel(read_gguf(where.model), where.context or 0, most=CONTEXT)
-    language = Language(model)
-    folder = _built(model, where, as_json)
-    manifest = open_bundle(folder).manifest
-    with _runner(where, folder) as run:
-        yield LanguageModel(language, CacheSession(run, manifest))
-
-
-@contextmanager
-def _runner(where: _Where, folder: Path) -> Generator[Run]:
-    """A function that runs the bundle."""
-    if where.host != "wasmtime":
-        with open_runner(where.host, folder, where.threads) as run:
-            yield lambda inputs: run(inputs).outputs
-        return
-    from tilewright.hosts.wasmtime import WasmtimeHost
-
-    # without a limit of time, which costs speed: the bundle is our own
-    host = WasmtimeHost(folder, threads=where.threads or len(os.sched_getaffinity(0)))
-    yield lambda inputs: host.run(inputs).outputs
-
-
-def _built(model: GgufModel, where: _Where, as_json: bool) -> Path:
-    """The folder of the model's bundle."""
-    from tilewright.compiler import Options, compile_model
-    from tilewright.frontend.language import ROWS as NAME
-
-    rows = tuple(n for n in ROWS if n <= model.room)
-    options = Options(
-        buckets={NAME: rows}, states=model.states, targets=targets_of(where.host),
-        variants=variants_of(where.host),
-    )  # fmt: skip
     with progress(as_json) as report:
-        report("reading the file", 0, 1)
-        digest = _digest(
-            where.model, (compiler_name(), model.room, rows, options.targets, options.variants)
-        )
-        folder = _cache(where.cache) / digest
-        if is_bundle(folder):
-            return folder
-        compiled = compile_model(model, replace(options, name=model.name), report)
-        report("writing weights", 0, 1)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
-        try:
-            write(compiled.contents, made)
-            if not is_bundle(folder):
-                made.rename(folder)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    return folder
-
-
-def _digest(path: Path, what: Sequence[object]) -> str:
-    """Of the file's contents and of how it is built."""
-    with path.open("rb") as file:
-        contents = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashlib.sha256(repr((contents, *what)).encode()).hexdigest()[:32]
-
-
-def _cache(given: Path | None) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return given or (Path(base) if base else Path.home() / ".cache") / "tilewright" / "language"
+        return language_model(model, host, threads, context, cache, report)

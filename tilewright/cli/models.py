@@ -19,11 +19,11 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from tilewright.api.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.format import MALFORMED
 from tilewright.bundle.owned_files import check as check_free
-from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import (
     OBJECTIVES,
     Bank,
@@ -80,6 +80,10 @@ def build(
     as_bytes: Bytes = False,
     tf32: Tf32 = False,
     bank: Bank = None,
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a language model: the number of tokens that its caches hold."),
+    ] = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; repeatable."),
@@ -112,7 +116,7 @@ def build(
     check_free(output, (POINTER, *beside.names))
     start = time.perf_counter()
     compiled = _compile(
-        model, shape, bucket, extent, as_json,
+        model, shape, bucket, extent, as_json, context=context,
         assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
         states=states, halves=halves, bytes=as_bytes, tf32=tf32,
         settings=settings_of(bank, targets),
@@ -242,9 +246,14 @@ def _compile(
     extent: Sequence[str] | None,
     as_json: bool,
     known: Mapping[str, Sequence[int]] | None = None,
+    context: int | None = None,
     **more: Any,
 ) -> Compiled:
-    """Compiles with the options given; `known` are shapes for a model that was given none."""
+    """Compiles with the options given.
+
+    known: shapes for a model that was given none;  context: of a language model, as of `build`
+    """
+    from tilewright.api.language_bundles import compile_language, is_language_source, open_source
     from tilewright.compiler import Options, compile_model
     from tilewright.frontend import parse_buckets, parse_extents, parse_shapes
 
@@ -255,6 +264,11 @@ def _compile(
         **more,
     )
     with progress(as_json) as report:
+        if isinstance(source, Path) and is_language_source(source):
+            loose = "i8" if options.bytes else "f16" if options.halves else ""
+            return compile_language(open_source(source, context, loose), options, report)
+        if context is not None:
+            raise UsageError("--context is for language models", hint="Leave it out", model=source)
         return compile_model(source, options, report)
 
 
@@ -303,12 +317,16 @@ def _is_open(dims: Sequence[int | str | None] | None) -> bool:
     return dims is None or not all(isinstance(d, int) for d in dims)
 
 
-def _assets(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Looked for before the model is compiled, not after."""
+def _assets(paths: Sequence[Path]) -> dict[str, bytes]:
+    """Read before the model is compiled, not after."""
+    found: dict[str, bytes] = {}
     for path in paths:
         if not path.is_file():
             raise InputError(f"There is no file {path}", hint="Correct --asset")
-    return tuple(paths)
+        if path.name in found:
+            raise UsageError(f"Two assets are called {path.name}", hint="Rename one", path=path)
+        found[path.name] = path.read_bytes()
+    return found
 
 
 def _about(bundle: Bundle) -> dict[str, object]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a GGUF file.")]
 ModelOrBundle = Annotated[
     Path, typer.Argument(metavar="MODEL|BUNDLE", help="An ONNX file or the folder of a bundle.")
 ]

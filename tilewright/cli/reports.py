@@ -19,9 +19,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tilewright.api.hosts import targets_of
 from tilewright.base.errors import NotMeasured
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs, progress, table
 from tilewright.cli.tune import CANCELLED, PAGES, TuningLog, check_tuner

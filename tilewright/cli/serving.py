@@ -5,8 +5,6 @@ Input: bundle folders.  Output: the address, as soon as connections are accepted
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.api.user_cache import user_cache
 from tilewright.base.errors import StoreDown, StoreLocked, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.options import (
@@ -160,15 +159,6 @@ def _check_bundles(folders: Mapping[str, Path], signer: Signer | None) -> None:
                 hint="Build it with --sign-with and the same key",
                 path=str(folder),
             )
-
-
-def user_cache() -> Path:
-    """The folder where this user's programs keep what they can make again."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "tilewright"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/tilewright"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
 def open_store(place: str) -> Callable[[], KernelStore] | None:

@@ -29,7 +29,7 @@ PACKAGES = ("wasmtime", "onnx", "numpy")
 def doctor(as_json: Json = False) -> Answer:
     """Show the browsers, features and versions of this machine."""
     del as_json  # every command takes it; the entry point acts on it
-    from tilewright.cli.hosts import in_process
+    from tilewright.api.hosts import in_process
     from tilewright.hosts.browser_find import KINDS
 
     about = {
@@ -110,7 +110,7 @@ def _dawn() -> dict[str, object]:
 
 def _host(name: str) -> dict[str, object]:
     """What runs bundles there, with its adapter or device."""
-    from tilewright.cli.hosts import engine_of
+    from tilewright.api.hosts import engine_of
 
     return {"version": engine_of(name)}
 

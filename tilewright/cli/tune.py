@@ -18,9 +18,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from tilewright.api.hosts import has_times, targets_of
 from tilewright.base.errors import HostError, UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.hosts import has_times, targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.output_files import Output, is_json_of_ours

@@ -1,12 +1,36 @@
 """Language models: text in, text out.
 
-Input: a GGUF file and its bundle on a host.  Output: answers, streamed.  `frontend/gguf` and the
-compiler make the model; this package has tokenizers, chat templates and sampling.
+Input: a bundle that has a model's text assets, on a host; or a GGUF file, for the assets of a new
+bundle.  Output: answers, streamed.  Nothing is compiled here.
 """
 
+from importlib.util import find_spec
+
+from tilewright.base.errors import UsageError
+
+if not (find_spec("tokenizers") and find_spec("jinja2")):
+    raise UsageError(
+        "Language models need the packages tokenizers and jinja2",
+        hint="Install them: pip install 'tilewright[language]'",
+    )
+
+from tilewright.language.assets import LanguageFacts, TextAssets, text_assets
 from tilewright.language.cache_session import CacheSession, Run
+from tilewright.language.gguf_vocabulary import gguf_text
 from tilewright.language.language_model import Completion, Language, LanguageModel
 from tilewright.language.sampling import Sampling
 from tilewright.language.template import Message
 
-__all__ = ["CacheSession", "Completion", "Language", "LanguageModel", "Message", "Run", "Sampling"]
+__all__ = [
+    "CacheSession",
+    "Completion",
+    "Language",
+    "LanguageFacts",
+    "LanguageModel",
+    "Message",
+    "Run",
+    "Sampling",
+    "TextAssets",
+    "gguf_text",
+    "text_assets",
+]

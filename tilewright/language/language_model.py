@@ -1,60 +1,105 @@
 """A language model that answers: vocabulary, template, caches and choosing as one thing.
 
-Input: a GGUF model, and its bundle on a host.  Output: `Completion`s, which give their text piece
-by piece.  It compiles nothing and opens no host.
+Input: a bundle's text assets, and the bundle on a host.  Output: `Completion`s, which give their
+text piece by piece.  It compiles nothing and opens no host.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypedDict, Unpack
 
-from tilewright.base.errors import ContextFull, UsageError
-from tilewright.frontend.gguf import GgufModel
+from tilewright.base.errors import ContextFull, InputError, UsageError
+from tilewright.base.numpy_scalars import Array
+from tilewright.bundle import Bundle
+from tilewright.frontend.language import LOGITS
+from tilewright.language.assets import TextAssets, text_assets
 from tilewright.language.cache_session import CacheSession, Stopped
 from tilewright.language.sampling import Sampler, Sampling
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate, Message
-from tilewright.language.tokenizer import vocabulary
+from tilewright.language.vocabulary import vocabulary
 
 #: Why an answer ended: by a token, by a stop string, because it was long enough, because it was
 #: stopped; "context" if the caches are full.
 Ended = Literal["end", "stop", "most", "stopped", "context"]
 
-#: A number that no token has.
-NONE = 1 << 40
+
+class SamplingOptions(TypedDict, total=False):
+    """How tokens are chosen, as of `Sampling`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    penalty: float
+    recent: int
+    seed: int
 
 
-@dataclass
 class Completion:
-    """An answer that is being made: iterate over it for its text.  It raises ContextFull.
+    """An answer that is made while it is read: iterate over it for pieces of its text, in an event
+    loop by `async for`.  Iterating raises ContextFull when no token fits any more.
 
-    reused: tokens of the prompt that the caches held;  ids: of the answer, its end included
+    prompt: ids of the prompt;  reused: how many of them the caches held
+    text, ids: the answer so far;  ended: why it ended, None before
     first, seconds: until the first token, and from then on
     """
 
-    model: LanguageModel
-    prompt: Sequence[int]
-    most: int
-    choice: Sampling = field(default_factory=Sampling)
-    stops: Sequence[str] = ()
-    stopped: Stopped = lambda: False
-    reused: int = 0
-    ids: list[int] = field(default_factory=list)
-    text: str = ""
-    ended: Ended = "most"
-    first: float = 0.0
-    seconds: float = 0.0
+    def __init__(
+        self, model: LanguageModel, prompt: Sequence[int], most: int, choice: Sampling,
+        stops: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.prompt, self.most = prompt, most
+        self.text = ""
+        self.ids: list[int] = []
+        self.ended: Ended | None = None
+        self.reused = 0
+        self.first = self.seconds = 0.0
+        self._model, self._choice = model, choice
+        self._is_stopped = False
+        self._pieces = self._shown(TextStream(stops))
+
+    def __repr__(self) -> str:
+        how = f"ended: {self.ended}" if self.ended else "not ended"
+        return f"<Completion of {len(self.prompt)} + {len(self.ids)} tokens, {how}>"
+
+    def stop(self) -> None:
+        """Ends the answer before its next token.  Any thread and any signal handler may call it."""
+        self._is_stopped = True
 
     def __iter__(self) -> Iterator[str]:
-        stream = TextStream(self.stops)
+        return self
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Computes in another thread, so that the loop goes on; ends with whoever reads."""
         try:
-            for piece in self._pieces():
-                yield from self._shown(stream.add(piece))
+            while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
+                yield piece
+        finally:
+            self.stop()
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second after the first one; 0 if there are none."""
+        return (len(self.ids) - 1) / self.seconds if self.seconds else 0.0
+
+    def _shown(self, stream: TextStream) -> Iterator[str]:
+        try:
+            for piece in self._bytes():
+                text = stream.add(piece)
+                self.text += text
                 if stream.stopped:
                     self.ended = "stop"
+                if text:
+                    yield text
+                if stream.stopped:
                     return
         except ContextFull:
             self.ended = "context"
@@ -64,18 +109,13 @@ class Completion:
         if rest:
             yield rest
 
-    def _shown(self, text: str) -> Iterator[str]:
-        if text:
-            self.text += text
-            yield text
-
-    def _pieces(self) -> Iterator[bytes]:
-        session, vocabulary = self.model.session, self.model.vocabulary
-        choose, start = Sampler(self.choice), time.perf_counter()
-        self.reused = session.held(self.prompt)
+    def _bytes(self) -> Iterator[bytes]:
+        """Of one token after the other; says why it ended."""
+        model, choose, start = self._model, Sampler(self._choice), time.perf_counter()
+        self.reused = model.session.held(self.prompt)
         text = list(self.prompt)
         while len(self.ids) < self.most:
-            logits = session.read(text, self.stopped)
+            logits = model.read(text, lambda: self._is_stopped)
             if logits is None:
                 self.ended = "stopped"
                 return
@@ -87,59 +127,125 @@ class Completion:
                 self.first = now - start
             self.ids.append(token)
             text.append(token)
-            if token in vocabulary.ends:
+            if token in model.vocabulary.ends:
                 self.ended = "end"
                 return
-            yield vocabulary.pieces[token]
-
-    @property
-    def speed(self) -> float:
-        """Tokens a second after the first one; 0 if there are none."""
-        return (len(self.ids) - 1) / self.seconds if self.seconds else 0.0
+            yield model.vocabulary.piece(token)
+        self.ended = "most"
 
 
 class Language:
-    """The parts of a file that concern text: vocabulary and chat template."""
+    """What concerns a model's text: vocabulary and chat template."""
 
-    def __init__(self, model: GgufModel) -> None:
-        """Raises InvalidModel, UnsupportedOp."""
-        file = model.file
-        self.name = file.text("general.name", model.name)
-        self.vocabulary = vocabulary(file, model.words)
-        source = file.text("tokenizer.chat_template", "")
-        named = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown"}
-        numbers = {name: file.whole(f"tokenizer.ggml.{key}_token_id", NONE)
-                   for name, key in named.items()}  # fmt: skip
-        known = self.vocabulary.texts
-        texts = {name: known[number] for name, number in numbers.items() if number < len(known)}
-        self._template = ChatTemplate(source, texts) if source else None
+    def __init__(self, text: TextAssets, words: int) -> None:
+        """Raises InvalidModel.
+
+        words: how many tokens the model has logits for
+        """
+        facts = text.facts
+        self.name = facts.name
+        self.vocabulary = vocabulary(text, words)
+        self._template = ChatTemplate(facts.template, facts.texts) if facts.template else None
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Language:
+        """The bundle's.  Raises InputError for a bundle without one, InvalidModel."""
+        text = text_assets(bundle)
+        shapes = {info.name: info.shape for info in bundle.manifest.outputs}
+        words = shapes.get(LOGITS, (0,))[-1]
+        return cls(text, words if isinstance(words, int) else 0)
 
     def prompt(self, messages: Sequence[Message]) -> str:
         """The text of a chat.  Raises UsageError for a model without a template, InputError."""
         if self._template is None:
-            raise UsageError("the model has no chat template", hint="Use `generate` without --chat")
+            raise UsageError(
+                "the model has no chat template",
+                hint="Let it go on with a text: `generate` without --chat, or `complete`",
+            )
+        wrong = [number for number, each in enumerate(messages) if not _is_message(each)]
+        if wrong or not messages:
+            raise InputError(
+                f"message {wrong[0]} does not consist of texts" if wrong else "there is no message",
+                hint='A message is {"role": "user", "content": "Hello"}',
+            )
         return self._template.render(messages)
 
 
-class LanguageModel:
-    """One model on one host, for one text at a time."""
+def _is_message(found: object) -> bool:
+    return (
+        isinstance(found, Mapping)
+        and {"role", "content"} <= found.keys()
+        and all(isinstance(value, str) for value in found.values())
+    )
 
-    def __init__(self, language: Language, session: CacheSession) -> None:
-        self.language, self.session = language, session
+
+class LanguageModel:
+    """One model on one host, for one text at a time.  A context manager that closes it."""
+
+    def __init__(
+        self, language: Language, session: CacheSession, host: str = "",
+        close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.language, self.session, self.host = language, session, host
         self.vocabulary = language.vocabulary
+        self._close: Callable[[], None] | None = close
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._close is None else f"{self.context} tokens of context"
+        return f"<LanguageModel {self.name} on {self.host or 'a host'}, {state}>"
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        return self.language.name
+
+    @property
+    def context(self) -> int:
+        """The largest number of tokens of prompt and answer together."""
+        return self.session.room
+
+    def close(self) -> None:
+        """Ends the host.  An answer that is being made fails at its next token."""
+        with self._lock:
+            close, self._close = self._close, None
+        if close is not None:
+            close()
 
     def complete(
-        self, prompt: str, most: int, choice: Sampling | None = None, stops: Sequence[str] = (),
-        stopped: Stopped = lambda: False,
+        self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
+        **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
-        """The text that follows the prompt, as a `Completion`."""
-        return Completion(
-            self, self.vocabulary.encode(prompt), most, choice or Sampling(), stops, stopped
-        )
+        """The text that follows the prompt.
+
+        most: the largest number of new tokens;  stop: texts that end it;  choice: how tokens are
+        chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed
+
+        Raises UsageError.
+        """
+        if most < 1:
+            raise UsageError(f"an answer cannot have {most} tokens", hint="Ask for one or more")
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        return Completion(self, self.vocabulary.encode(prompt), most, Sampling(**choice), stops)
 
     def chat(
-        self, messages: Sequence[Message], most: int, choice: Sampling | None = None,
-        stops: Sequence[str] = (), stopped: Stopped = lambda: False,
+        self, messages: Sequence[Message], most: int = 1024, stop: str | Sequence[str] = (),
+        **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
-        """The answer to messages.  Raises UsageError for a model without a template, InputError."""
-        return self.complete(self.language.prompt(messages), most, choice, stops, stopped)
+        """The answer to messages; the other arguments are those of `complete`.
+
+        Raises UsageError for a model without a template, InputError for messages that it refuses.
+        """
+        return self.complete(self.language.prompt(messages), most, stop, **choice)
+
+    def read(self, ids: Sequence[int], stopped: Stopped) -> Array | None:
+        """The logits after these ids, as of `CacheSession.read`, for one thread at a time."""
+        with self._lock:
+            if self._close is None:
+                raise UsageError("the model is closed", hint="Open it again")
+            return self.session.read(ids, stopped)

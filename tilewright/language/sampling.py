@@ -37,7 +37,8 @@ class Sampling:
     def __post_init__(self) -> None:
         """Raises UsageError."""
         shares = 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
-        if self.temperature < 0 or self.top_k < 0 or self.penalty <= 0 or not shares:
+        # in this form NaN is refused, too
+        if not (self.temperature >= 0 and self.top_k >= 0 and self.penalty > 0 and shares):
             raise UsageError(
                 "these settings choose no token",
                 hint="temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
@@ -67,7 +68,9 @@ class Sampler:
         kept = max(1, int(np.searchsorted(np.cumsum(shares), c.top_p)) + 1)
         order, shares = order[:kept], shares[:kept]
         order = order[shares >= c.min_p * shares[0]]
-        sums = np.cumsum(_softmax(values[order] / c.temperature))
+        with np.errstate(over="ignore"):  # the power of -inf is 0
+            below = (values[order] - values[order[0]]) / c.temperature
+        sums = np.cumsum(_softmax(below))
         place = int(np.searchsorted(sums, self._random.next() * sums[-1], side="right"))
         return int(order[min(place, len(order) - 1)])
 

@@ -37,7 +37,7 @@ export function makeSampler({ temperature, topK, topP, minP, penalty, recent, se
     let [kept, sum] = [1, shares[0]];
     while (sum < topP && kept < shares.length) sum += shares[kept++];
     order = order.slice(0, kept).filter((_, at) => shares[at] >= minP * shares[0]);
-    const last = softmax(order.map((id) => values[id] / temperature));
+    const last = softmax(order.map((id) => (values[id] - values[order[0]]) / temperature));
     sum = 0;
     const sums = last.map((share) => (sum += share));
     const drawn = random() * sum;

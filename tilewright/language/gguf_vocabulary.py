@@ -1,30 +1,25 @@
-"""Text to ids and back, by the vocabulary of a GGUF file.
+"""The vocabulary of a GGUF file as the assets of a bundle.
 
-Input: a file's metadata.  Output: `Vocabulary`.  Text is cut and merged by the package tokenizers,
-which gets the file's own merges (BPE) or those that follow from its scores (SentencePiece).  Ids
-become bytes by a table, so that whoever streams them can wait for whole characters.
+Input: a file's metadata.  Output: `TextAssets`.  The file's own merges (BPE), or those that follow
+from its scores (SentencePiece), become a tokenizer of the package tokenizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.frontend.gguf import GgufFile
-
-try:
-    import tokenizers
-    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
-except ImportError as _missing:
-    raise UsageError(
-        "Language models need the packages tokenizers and jinja2",
-        hint="Install them: pip install 'tilewright[language]'",
-    ) from _missing
+from tilewright.language.assets import LanguageFacts, TextAssets
+from tilewright.language.vocabulary import SPACE, byte_of
 
 #: Types of tokens in a file.
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6
-SPACE = "▁"
+#: A number that no token has.
+NONE = 1 << 40
 
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _ANY_CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -61,38 +56,12 @@ ENDS = frozenset({
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
     "<|end_of_text|>", "</s>",
 })  # fmt: skip
+#: Tokens that templates name: by the name there, the name in the file.
+NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown"}
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """pieces: the bytes of each id; those of control tokens are empty
-    texts:  the tokens as the file has them;  ends: ids that end an answer
-    begin:  the id that texts begin with, if they do
-    """
-
-    pieces: tuple[bytes, ...]
-    texts: tuple[str, ...]
-    ends: frozenset[int]
-    begin: int | None
-    _tokenizer: Tokenizer
-
-    def encode(self, text: str, special: bool = True) -> list[int]:
-        """Ids of a text, the beginning included.
-
-        special: whether names of control tokens in it mean these
-        """
-        self._tokenizer.encode_special_tokens = not special
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        begun = self.begin is None or ids[:1] == [self.begin]
-        return ids if begun or self.begin is None else [self.begin, *ids]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; bytes that are not characters become U+FFFD."""
-        return b"".join(self.pieces[i] for i in ids).decode("utf-8", "replace")
-
-
-def vocabulary(file: GgufFile, words: int) -> Vocabulary:
-    """The file's.  Raises InvalidModel, UnsupportedOp.
+def gguf_text(file: GgufFile, words: int) -> TextAssets:
+    """The file's vocabulary, template and name.  Raises InvalidModel, UnsupportedOp.
 
     words: how many tokens the model has logits for
     """
@@ -105,25 +74,25 @@ def vocabulary(file: GgufFile, words: int) -> Vocabulary:
         )  # fmt: skip
     kinds = _array(file, "tokenizer.ggml.token_type", len(texts))
     kind = file.text("tokenizer.ggml.model")
-    if kind == "gpt2":
-        tokenizer, pieces = _bpe(file, texts, kinds)
-    elif kind == "llama":
-        tokenizer, pieces = _sentence_piece(file, texts, kinds)
-    else:
+    if kind not in KINDS:
         raise UnsupportedOp(f"vocabularies of the kind {kind!r} are not supported", kind=kind)
-    own = [
-        AddedToken(text, special=bool(k == CONTROL), normalized=False)
+    tokenizer = KINDS[kind](file, texts, kinds)
+    tokenizer.add_tokens([
+        AddedToken(text, special=bool(k != USER), normalized=False)
         for text, k in zip(texts, kinds, strict=True)
-        if k == CONTROL or (k == USER and SPACE not in text)
-    ]
-    tokenizer.add_tokens(own)
-    bytes_of = tuple(
-        b"" if k in (CONTROL, UNKNOWN) else piece for piece, k in zip(pieces, kinds, strict=True)
+        if k in (CONTROL, UNKNOWN) or (k == USER and SPACE not in text)
+    ])  # fmt: skip
+    numbers = {name: file.whole(f"tokenizer.ggml.{key}_token_id", NONE)
+               for name, key in NAMED.items()}  # fmt: skip
+    facts = LanguageFacts(
+        name=file.text("general.name", file.path.stem),
+        template=file.text("tokenizer.chat_template", "") or None,
+        texts={name: texts[number] for name, number in numbers.items() if number < len(texts)},
+        ends=_ends(file, texts, kinds),
+        begin=_begin(file, kind, len(texts)),
+        pieces="spaces" if kind == "llama" else "bytes",
     )
-    missing = (b"",) * (words - len(texts))
-    begin = _begin(file, kind, len(texts))
-    ends = _ends(file, texts, kinds)
-    return Vocabulary(bytes_of + missing, tuple(texts), ends, begin, tokenizer)
+    return TextAssets(tokenizer.to_str().encode(), facts)
 
 
 def _array(file: GgufFile, key: str, count: int) -> Sequence[int]:
@@ -147,21 +116,19 @@ def _begin(file: GgufFile, kind: str, count: int) -> int | None:
     return found
 
 
-def _ends(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) -> frozenset[int]:
+def _ends(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) -> tuple[int, ...]:
     named = ("eos", "eot", "eom")
     keys = [key for key in (f"tokenizer.ggml.{n}_token_id" for n in named) if key in file.values]
     found = {file.whole(key) for key in keys}
     found |= {i for i, (text, k) in enumerate(zip(texts, kinds, strict=True))
               if k == CONTROL and text in ENDS}  # fmt: skip
-    return frozenset(found)
+    return tuple(sorted(found))
 
 
 # ---- the two kinds -------------------------------------------------------------------------------
 
 
-def _bpe(
-    file: GgufFile, texts: Sequence[str], kinds: Sequence[int]
-) -> tuple[Tokenizer, list[bytes]]:
+def _bpe(file: GgufFile, texts: Sequence[str], _kinds: Sequence[int]) -> Tokenizer:
     """Merges of bytes, each written as a character."""
     name = file.text("tokenizer.ggml.pre", "default")
     if name not in PATTERNS:
@@ -174,13 +141,7 @@ def _bpe(
     cuts = [pre_tokenizers.Split(Regex(p), "isolated") for p in PATTERNS[name]]
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, last])
-    table = _bytes_by_character()
-    plain = (CONTROL, USER)
-    return tokenizer, [
-        text.encode() if k in plain or any(c not in table for c in text)
-        else bytes(table[c] for c in text)
-        for text, k in zip(texts, kinds, strict=True)
-    ]  # fmt: skip
+    return tokenizer
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -188,19 +149,14 @@ def _pair(text: str) -> tuple[str, str]:
     return left, right
 
 
-def _bytes_by_character() -> dict[str, int]:
-    """Printable bytes are themselves, the others follow from U+0100 on (as GPT-2 has it)."""
-    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in kept]
-    return {chr(b): b for b in kept} | {chr(256 + n): b for n, b in enumerate(others)}
-
-
-def _sentence_piece(
-    file: GgufFile, texts: Sequence[str], kinds: Sequence[int]
-) -> tuple[Tokenizer, list[bytes]]:
+def _sentence_piece(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) -> Tokenizer:
     """Pieces with scores: of all neighbours that are a piece together, those of the best score are
     merged first."""
     scores = _array(file, "tokenizer.ggml.scores", len(texts))
+    wrong = [text for text, k in zip(texts, kinds, strict=True)
+             if k == BYTE and byte_of(text) is None]  # fmt: skip
+    if wrong:
+        raise InvalidModel(f"the token {wrong[0]!r} is no byte", token=wrong[0])
     numbers = {text: n for n, text in enumerate(texts)}
     merges = []
     for text, score, kind in zip(texts, scores, kinds, strict=True):
@@ -218,22 +174,19 @@ def _sentence_piece(
     if file.flag("tokenizer.ggml.add_space_prefix", True):
         steps.insert(0, normalizers.Prepend(SPACE))
     tokenizer.normalizer = normalizers.Sequence(steps)
-    return tokenizer, [_piece(text, k) for text, k in zip(texts, kinds, strict=True)]
-
-
-def _piece(text: str, kind: int) -> bytes:
-    if kind != BYTE:
-        return text.replace(SPACE, " ").encode()
-    try:
-        return bytes([int(text[1:-1], 16)])  # <0x0A>
-    except ValueError:
-        raise InvalidModel(f"the token {text!r} is no byte", token=text) from None
+    return tokenizer
 
 
 def _tokenizer(
     texts: Sequence[str], merges: Sequence[tuple[str, str]], **more: object
 ) -> Tokenizer:
-    vocab = {text: number for number, text in enumerate(texts)}
+    vocab = {text: number for number, text in enumerate(texts) if text}
+    if len(vocab) < sum(map(bool, texts)):
+        twice = next(text for number, text in enumerate(texts) if text and vocab[text] != number)
+        raise InvalidModel(
+            f"the vocabulary has the token {twice!r} twice",
+            hint="The file is damaged, or its converter is wrong", token=twice,
+        )  # fmt: skip
     for left, right in merges:  # the package would end the process's thread in a panic
         if not {left, right, left + right} <= vocab.keys():
             raise InvalidModel(
@@ -248,3 +201,7 @@ def _tokenizer(
             hint="The file is damaged, or its converter is wrong",
             tokenizers=tokenizers.__version__, tokens=len(texts), merges=len(merges),
         ) from cause  # fmt: skip
+
+
+#: By the file's name for the kind of vocabulary.
+KINDS = {"gpt2": _bpe, "llama": _sentence_piece}

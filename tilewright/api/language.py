@@ -1,0 +1,87 @@
+"""A language model that is ready to answer, from a file or a bundle.
+
+Input: a path and the name of a host.  Output: `LanguageModel`.  Commands and the server open their
+models here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tilewright.api.hosts import LONGEST, check_host, open_runner, targets_of, variants_of
+from tilewright.api.language_bundles import cached_bundle, is_language_source
+from tilewright.base.abi import MOST_WORKERS
+from tilewright.base.errors import InvalidModel, UsageError
+from tilewright.bundle import is_bundle, open_bundle
+from tilewright.compiler import Options, Progress
+from tilewright.language import CacheSession, Language, LanguageModel, Run
+
+
+def language_model(
+    path: str | os.PathLike[str],
+    host: str = "wasmtime",
+    threads: int | None = None,
+    context: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    on_progress: Progress | None = None,
+) -> LanguageModel:
+    """Opens a GGUF file or a bundle's folder.  The first time, a file is compiled.
+
+    host:        where it runs: wasmtime, chromium, firefox and others
+    threads:     by default as many as this process has cores
+    context:     tokens that fit, by default 4096 if the model allows it; a bundle has its own
+    cache:       where compiled files are kept, by default the user's cache
+    on_progress: told what happens, how much of it is done, and of how much
+
+    Raises UsageError, InvalidModel, UnsupportedOp, InputError, HostError and other errors of
+    tilewright.base.errors.
+    """
+    check_host(host)
+    place = Path(path)
+    given = is_bundle(place) or (place.is_dir() and not is_language_source(place))
+    if given and context is not None:
+        raise UsageError(
+            "a bundle has its context already",
+            hint="Leave the context out, or build the bundle with another one", bundle=place,
+        )  # fmt: skip
+    if not given and not is_language_source(place):
+        raise InvalidModel(
+            "this is not a GGUF file" if place.exists() else "there is no such file",
+            hint="Language models are read from GGUF files and from bundles", path=place,
+        )  # fmt: skip
+    folder = place
+    if not given:
+        options = Options(targets=targets_of(host), variants=variants_of(host))
+        report = on_progress or (lambda _what, _done, _total: None)
+        folder = cached_bundle(place, options, context, Path(cache) if cache else None, report)
+    bundle = open_bundle(folder)
+    language = Language.of(bundle)
+    with ExitStack() as stack:
+        run = stack.enter_context(_runner(host, folder, threads, own=not given))
+        session = CacheSession(run, bundle.manifest)
+        return LanguageModel(language, session, host, stack.pop_all().close)
+
+
+@contextmanager
+def _runner(host: str, folder: Path, threads: int | None, own: bool) -> Generator[Run]:
+    """A function that runs the bundle.
+
+    own: whether this compiler made it here: its code needs no limit of time, which costs speed
+    """
+    if host != "wasmtime":
+        with open_runner(host, folder, threads) as run_once:
+            yield lambda inputs: run_once(inputs).outputs
+        return
+    from tilewright.hosts.wasmtime import WasmtimeHost
+
+    seconds = None if own else LONGEST
+    found = WasmtimeHost(folder, threads=threads or _cores(), seconds=seconds)
+    yield lambda inputs: found.run(inputs).outputs
+
+
+def _cores() -> int:
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(own or 1, MOST_WORKERS)

@@ -1,0 +1,66 @@
+"""What a bundle says of its model's text: the assets `tokenizer.json` and `language.json`.
+
+Input: a bundle, or facts about a vocabulary.  Output: `TextAssets`, or files for a bundle.
+docs/bundle.md documents both files.  It cuts no text; see vocabulary.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from tilewright.base.errors import InputError, InvalidModel
+from tilewright.bundle import Bundle
+
+TOKENIZER, LANGUAGE = "tokenizer.json", "language.json"
+
+
+class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """language.json.
+
+    template: the chat template (Jinja2);  texts: of tokens that it names, such as `bos_token`
+    ends:     ids that end an answer;  begin: the id that texts begin with, if they do
+    pieces:   how a token's text becomes bytes: "bytes": a character of GPT-2's table is a byte;
+              "spaces": `▁` is a space and `<0x0A>` a byte
+    """
+
+    name: str
+    template: str | None = None
+    texts: dict[str, str] = {}
+    ends: tuple[int, ...] = ()
+    begin: int | None = None
+    pieces: Literal["bytes", "spaces"]
+
+
+@dataclass(frozen=True)
+class TextAssets:
+    """tokenizer: contents of tokenizer.json, as the package tokenizers reads it"""
+
+    tokenizer: bytes
+    facts: LanguageFacts
+
+    def files(self) -> dict[str, bytes]:
+        """The assets of a bundle, by name."""
+        return {TOKENIZER: self.tokenizer, LANGUAGE: msgspec.json.encode(self.facts)}
+
+
+def text_assets(bundle: Bundle) -> TextAssets:
+    """The bundle's.  Raises InputError for a bundle without them, InvalidModel, BundleCorrupt."""
+    refs = {asset.name: asset for asset in bundle.manifest.assets}
+    missing = [name for name in (TOKENIZER, LANGUAGE) if name not in refs]
+    if missing:
+        raise InputError(
+            f"the bundle has no {' and no '.join(missing)}, so it cannot read or write text",
+            hint="Build it from a GGUF file with `tilewright build`, which adds these files",
+            bundle=str(bundle.folder),
+        )
+    try:
+        facts = msgspec.json.decode(bundle.read(refs[LANGUAGE]), type=LanguageFacts)
+    except msgspec.DecodeError as cause:
+        raise InvalidModel(
+            f"{LANGUAGE} of the bundle cannot be read: {cause}",
+            hint="docs/bundle.md describes it", bundle=str(bundle.folder),
+        ) from cause  # fmt: skip
+    return TextAssets(bundle.read(refs[TOKENIZER]), facts)

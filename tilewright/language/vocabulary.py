@@ -1,0 +1,101 @@
+"""Text to ids and back, by the assets of a bundle.
+
+Input: `TextAssets`.  Output: `Vocabulary`.  Text is cut and merged by the package tokenizers.  Ids
+become bytes one by one, so that whoever streams them can wait for whole characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tokenizers import AddedToken, Tokenizer
+
+from tilewright.base.errors import InvalidModel
+from tilewright.language.assets import LanguageFacts, TextAssets
+
+SPACE = "▁"
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
+#: What no reader of a file may swallow.
+_ENDS_OF_PROGRAMS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def _bytes_by_character() -> dict[str, int]:
+    """Printable bytes are themselves, the others follow from U+0100 on (as GPT-2 has it)."""
+    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in kept]
+    return {chr(b): b for b in kept} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+BYTES = _bytes_by_character()
+
+
+def byte_of(text: str) -> int | None:
+    """The byte that `<0x0A>` means."""
+    found = _BYTE.fullmatch(text)
+    return int(found[1], 16) if found else None
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """words: how many ids there are;  ends: ids that end an answer"""
+
+    facts: LanguageFacts
+    words: int
+    ends: frozenset[int]
+    _tokenizer: Tokenizer
+    _added: Mapping[int, AddedToken]
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Ids of a text, the beginning included.
+
+        special: whether names of control tokens in it mean these
+        """
+        self._tokenizer.encode_special_tokens = not special
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        begin = self.facts.begin
+        return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of an id; none if it is a control token, or no token at all."""
+        added = self._added.get(token)
+        text = self._tokenizer.id_to_token(token) if added is None else added.content
+        if text is None or (added is not None and added.special):
+            return b""
+        if self.facts.pieces == "spaces":
+            byte = byte_of(text)
+            return text.replace(SPACE, " ").encode() if byte is None else bytes([byte])
+        if added is not None or any(c not in BYTES for c in text):
+            return text.encode()
+        return bytes(BYTES[c] for c in text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; bytes that are not characters become U+FFFD."""
+        return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
+
+
+def vocabulary(text: TextAssets, words: int) -> Vocabulary:
+    """Raises InvalidModel.
+
+    words: how many tokens the model has logits for
+    """
+    try:
+        tokenizer = Tokenizer.from_str(text.tokenizer.decode())
+    except BaseException as cause:  # the package raises nothing narrower, and panics
+        if isinstance(cause, _ENDS_OF_PROGRAMS):
+            raise
+        raise InvalidModel(
+            f"the vocabulary cannot be read: {cause}"[:200],
+            hint="tokenizer.json is damaged, or needs a newer version of the package tokenizers",
+        ) from cause
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    count, begin = tokenizer.get_vocab_size(), text.facts.begin
+    if not 0 < count <= words or not 0 <= (begin or 0) < words:
+        raise InvalidModel(
+            f"the vocabulary has {count} tokens, the model {words}",
+            hint="tokenizer.json belongs to another model", tokens=count, words=words, begin=begin,
+        )  # fmt: skip
+    added = tokenizer.get_added_tokens_decoder()
+    return Vocabulary(text.facts, words, frozenset(text.facts.ends), tokenizer, added)
