@@ -32,8 +32,8 @@ from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_i
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
-from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.gpu.product.strategies import F16_GEMM
+from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
 
@@ -182,11 +182,11 @@ class Attention(Case):
 def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
     """The first that is tried of tiles of halves."""
     device = CLASSES["webgpu"]
-    if not HALVES_BY_TILES.suits(kernel):  # the copy of the rows as halves
+    if not F16_GEMM.suits(kernel):  # the copy of the rows as halves
         made: Schedule = target("wgsl").default(kernel, variant.name)
         return made
-    assert isinstance(device.machine, Group)
-    return HALVES_BY_TILES.space(kernel, device.core, device.machine)[0][0]
+    assert isinstance(device.machine, WorkgroupLimits)
+    return F16_GEMM.space(kernel, device.core, device.machine)[0][0]
 
 
 def weight_node(case: Case) -> Node:

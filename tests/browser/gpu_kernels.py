@@ -20,7 +20,7 @@ from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.schedule import GroupSchedule
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.classes import VARIANT
 from tilewright.tuning.candidates import build, plans_of, space_of
@@ -32,7 +32,7 @@ Sent = dict[str, Any]
 MARK = 7.0
 #: Tiles far larger than the product of `write_poor`: most of the work is wasted.  The text is short
 #: all the same, since a trial that fails has the device compile it again.
-POOR = GroupSchedule(x0=8, y0=8, r0=1, x1=128, y1=128, r1=4)
+POOR = RegisterGemmSchedule(x0=8, y0=8, r0=1, x1=128, y1=128, r1=4)
 
 
 def write_poor(folder: Path) -> None:
@@ -65,7 +65,9 @@ class GpuKernels:
     def smallest(self, spec: int) -> Sent:
         """The one with the smallest tile: on a processor many times as fast as `POOR`."""
         schedules = space_of(self.kernels[spec], self.device).schedules
-        tiled = [(s.x1 * s.y1, n) for n, s in enumerate(schedules) if isinstance(s, GroupSchedule)]
+        tiled = [
+            (s.x1 * s.y1, n) for n, s in enumerate(schedules) if isinstance(s, RegisterGemmSchedule)
+        ]
         _, best = min(tiled)
         return self.sent(spec, best, schedules[best])
 

@@ -28,10 +28,13 @@ from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.attention.schedule import HeadMatrixSchedule, HeadRowSchedule
-from tilewright.targets.gpu.attention.strategies import MANY
-from tilewright.targets.gpu.product.schedule import SubgroupSchedule
-from tilewright.targets.gpu.product.strategies import BYTES
+from tilewright.targets.gpu.attention.schedule import (
+    AttentionManyRowsSchedule,
+    AttentionOneRowSchedule,
+)
+from tilewright.targets.gpu.attention.strategies import ATTENTION_MANY_ROWS
+from tilewright.targets.gpu.product.schedule import SubgroupGemmSchedule
+from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
@@ -169,7 +172,7 @@ def test_candidates_give_the_exact_sums(
     host: BrowserHost, bundle: Path, form: str, number: int, tmp_path: Path
 ) -> None:
     opened = open_bundle(bundle)
-    (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if BYTES.suits(k))
+    (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if INTEGER_GEMM.suits(k))
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
     has = set(features(host, bundle))
     able = [s for s in schedules if s.form == form and s.features <= has]
@@ -185,12 +188,14 @@ def test_candidates_give_the_exact_sums(
 
 def test_attention_by_matrices(host: BrowserHost, bundle: Path, tmp_path: Path) -> None:
     """Small matrices, which software adapters have; rows and keys end within a block."""
-    schedule = HeadMatrixSchedule(8, 8, 8, 8, 1, 2, 1, 16, SHARED_SIZES[0])
+    schedule = AttentionManyRowsSchedule(8, 8, 8, 8, 1, 2, 1, 16, SHARED_SIZES[0])
     if lacks := schedule.features - set(features(host, bundle)):
         pytest.skip(f"the adapter lacks {', '.join(sorted(lacks))}")
     graph = masked(19, 37, 16, 16, "mask")
     chosen = {True: schedule, False: Plain()}
-    options = replace(OPTIONS, halves=True, schedule=lambda k, _: chosen[MANY.suits(k)])
+    options = replace(
+        OPTIONS, halves=True, schedule=lambda k, _: chosen[ATTENTION_MANY_ROWS.suits(k)]
+    )
     write(compile_graph(graph, options).contents, tmp_path)
     rng = np.random.default_rng(0)
     values = {name: rng.standard_normal(n.shape).astype("f4") for name, n in graph.inputs}
@@ -210,7 +215,7 @@ def test_one_row_by_subgroups(
     width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
-    schedule, graph = HeadRowSchedule(64, width, 2, 4, 2), decoding(*sizes)
+    schedule, graph = AttentionOneRowSchedule(64, width, 2, 4, 2), decoding(*sizes)
 
     def choose(kernel: Kernel, variant: object) -> Schedule:
         assert not schedule.objection(kernel)
@@ -247,7 +252,7 @@ def test_products_by_subgroups(
     width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
-    schedule = SubgroupSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)
+    schedule = SubgroupGemmSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)
 
     def choose(kernel: Kernel, variant: object) -> Schedule:
         assert not schedule.objection(kernel)

@@ -23,7 +23,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.compiler import compile_model
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.gpu.product.strategies import ROUNDED
+from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8
 from tilewright.targets.schedule import Schedule
 
 pytestmark = [
@@ -64,8 +64,8 @@ def built(root: Path, host_name: str) -> Built:
 
 def _rounded(kernel: Kernel, variant: Any) -> Schedule:
     """Rows in bytes wherever that is allowed."""
-    if ROUNDED.suits(kernel):
-        return ROUNDED.default(kernel)
+    if FEW_ROWS_INT8.suits(kernel):
+        return FEW_ROWS_INT8.default(kernel)
     return target("cuda").default(kernel, variant.name)
 
 

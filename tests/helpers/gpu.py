@@ -19,9 +19,13 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, SubgroupSchedule
-from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
+from tilewright.targets.gpu.product.schedule import (
+    FewRowsSchedule,
+    RegisterGemmSchedule,
+    SubgroupGemmSchedule,
+)
+from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.workgroup_limits import FEATURES, MATRIX_UNITS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code
@@ -39,7 +43,7 @@ class ByGroups:
     products: how many kernels suited it
     """
 
-    def __init__(self, strategy: GroupAlternative[Any], pick: Callable[[Kernel], Schedule]) -> None:
+    def __init__(self, strategy: AnyStrategy, pick: Callable[[Kernel], Schedule]) -> None:
         self.strategy, self.pick, self.products = strategy, pick, 0
 
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
@@ -49,13 +53,13 @@ class ByGroups:
         self.products += 1
         schedule = self.pick(kernel)
         assert not schedule.objection(kernel)
-        fn = self.strategy.lower(kernel, schedule)
+        fn = self.strategy.lower_any(kernel, schedule)
         check_loops(fn)
         interpret(fn, buffers)
 
 
 def by_groups(
-    strategy: GroupAlternative[Any],
+    strategy: AnyStrategy,
     graph: Graph,
     values: dict[str, np.ndarray],
     pick: Callable[[Kernel], Schedule],
@@ -93,11 +97,11 @@ def on_cpu(code: Code, buffers: list[np.ndarray]) -> None:
     buffers[0][:] = arrays[0][: buffers[0].size]
 
 
-def random_tile(rng: Random, least: int = 4) -> GroupSchedule:
+def random_tile(rng: Random, least: int = 4) -> RegisterGemmSchedule:
     """A small tile; its blocks have at least and whole multiples of `least` steps."""
     x0, y0, r0 = rng.choice([4, 8]), rng.choice([4, 8]), rng.choice([1, 2, 4])
     slices = rng.choice([1, 1, 2, 4])
-    return GroupSchedule(
+    return RegisterGemmSchedule(
         x0, y0, r0, x0 * rng.choice([1, 2, 3]), y0 * rng.choice([1, 2, 3]),
         max(least, r0 * slices) * rng.choice([1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
         rng.random() < 0.5, slices,
@@ -109,22 +113,22 @@ def random_few_rows(rng: Random) -> FewRowsSchedule:
     return FewRowsSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
 
 
-def random_shuffles(rng: Random, least: int = 1) -> SubgroupSchedule:
+def random_shuffles(rng: Random, least: int = 1) -> SubgroupGemmSchedule:
     """A small tile by small subgroups; `least` steps of the columns at least are read together."""
     width, x0, y0 = rng.choice([4, 8]), rng.choice([1, 3, 4]), rng.choice([4, 8])
     r0 = rng.choice([r for r in (1, 2, 4, 8) if r >= least])
-    return SubgroupSchedule(
+    return SubgroupGemmSchedule(
         max(width, r0), x0, y0, r0, x0 * rng.choice([1, 2, 3]),
         y0 * max(width, r0) * rng.choice([1, 1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
     )  # fmt: skip
 
 
-def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixSchedule:
+def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixGemmSchedule:
     """Any schedule by matrix units of these types."""
     m, n, k, width = rng.choice([*MATRIX_UNITS[types], (8, 8, 8, 32)])
     *one_or_two, r1 = (rng.choice([1, 2]) for _ in range(5))
     slices = rng.choice([1, 1, 2])
-    return MatrixSchedule(
+    return MatrixGemmSchedule(
         types, m, n, k, width, *one_or_two, r1 * slices, rng.choice([1, 4]), rng.random() < 0.5,
         rng.random() < 0.5, slices,
     )  # fmt: skip

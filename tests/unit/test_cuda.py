@@ -31,9 +31,9 @@ from tilewright.hosts.cuda_driver import compiled
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.cuda.strategies import WARPS
-from tilewright.targets.gpu.product.schedule import GroupSchedule
-from tilewright.targets.gpu.product.strategies import BYTES, FEW_ROWS
+from tilewright.targets.cuda.strategies import TENSOR_CORES
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, INTEGER_GEMM
 from tilewright.targets.packing import PACKING
 
 CUDA = Cuda()
@@ -49,7 +49,7 @@ def _of_bits(bits: int) -> Kernel:
 def _of_bytes() -> Kernel:
     for seed in range(40):
         for step in steps_of(optimise(quantised_graph(seed)[0], PACKING)):
-            if BYTES.suits(step.kernel):
+            if INTEGER_GEMM.suits(step.kernel):
                 return step.kernel
     raise AssertionError("no seed has a product of bytes")
 
@@ -140,8 +140,8 @@ def test_a_model_larger_than_the_gpu_is_refused(tmp_path: Path) -> None:
 
 def test_a_schedule_of_another_target_is_refused() -> None:
     kernel = KERNELS["product"]()
-    assert not CUDA.objection(kernel, GroupSchedule())
-    assert CUDA.objection(kernel, GroupSchedule(x1=1024, y1=1024))
+    assert not CUDA.objection(kernel, RegisterGemmSchedule())
+    assert CUDA.objection(kernel, RegisterGemmSchedule(x1=1024, y1=1024))
 
 
 def test_recordings_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +161,4 @@ def test_recordings_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_f32_by_matrix_units_is_asked_for(asked: bool) -> None:
     model = load(a_product(TensorProto.FLOAT, np.ones((64, 64), np.float32)))
     made = compile_model(model, Options(targets=("cuda",), tf32=asked))
-    assert [WARPS.suits(kernel) for kernel in made.program.kernels] == [asked]
+    assert [TENSOR_CORES.suits(kernel) for kernel in made.program.kernels] == [asked]

@@ -43,8 +43,8 @@ from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.features import CONFIGURATIONS
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.cuda.strategies import WARPS
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.cuda.strategies import TENSOR_CORES
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Variant
@@ -105,12 +105,12 @@ def _halved(kernel: Kernel) -> Kernel:
     return reading_halves(kernel, found.row.buffer) if weights.halves else kernel
 
 
-def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixSchedule:
+def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixGemmSchedule:
     """Any schedule of so many stages."""
     for _ in range(1000):
         m, n, k = map(int, rng.choice(CONFIGURATIONS[types]).split("x"))
         rows, columns, down, along, slices = (rng.choice((1, 1, 2)) for _ in range(5))
-        s = MatrixSchedule(
+        s = MatrixGemmSchedule(
             types, m, n, k, 32, rows, columns, down, along, slices * rng.choice((1, 2)),
             slices=slices, stages=rng.choice(stages),
         )  # fmt: skip
@@ -122,23 +122,23 @@ def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> Ma
 Buffers = list[np.ndarray[Any, Any]]
 
 
-def by_loops(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None:
+def by_loops(kernel: Kernel, schedule: MatrixGemmSchedule, buffers: Buffers) -> None:
     """In the interpreter, which knows what has not come yet."""
     fn = CUDA.lower(kernel, schedule)
     check_loops(fn)
     interpret(fn, buffers)
 
 
-def by_text(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None:
+def by_text(kernel: Kernel, schedule: MatrixGemmSchedule, buffers: Buffers) -> None:
     """By the system's compiler of C++."""
     on_cpu(CUDA.code(kernel, schedule), buffers)
 
 
 def computed(
-    run: Callable[[Kernel, MatrixSchedule, Buffers], None],
+    run: Callable[[Kernel, MatrixGemmSchedule, Buffers], None],
     types: str,
     sizes: tuple[int, int, int],
-    choose: Callable[[Kernel], MatrixSchedule],
+    choose: Callable[[Kernel], MatrixGemmSchedule],
     packing: Packing = PACKING,
     turned: bool = False,
 ) -> None:
@@ -207,9 +207,9 @@ def test_the_interpreter_sees_mistakes(said: str) -> None:
     """A wait that is missing, a barrier that not all wait at, results that are not there."""
     kernel = kernel_of(product_of("f16-f32", 64, 128, 64))
     groups = said == "stored before"
-    schedule = MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2)
+    schedule = MatrixGemmSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2)
     if groups:
-        schedule = MatrixSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
+        schedule = MatrixGemmSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
     fn = CUDA.lower(kernel, schedule)
     buffers = [np.zeros(b.size, b.dtype.numpy) for b in kernel.buffers]
     interpret(fn, buffers, [0])
@@ -273,11 +273,11 @@ def test_the_host_takes_what_the_device_has(types: str, tmp_path: Path) -> None:
 
 #: With copies ahead, by way of registers, by slices of the depth, by warp groups.
 LEFT = (
-    MatrixSchedule("f16-f32", 16, 16, 16, 32, 2, 4, 2, 2, 2, stages=3),
-    MatrixSchedule("f16-f32", 64, 128, 16, 128, 1, 1, 1, 2, 4, stages=2),
-    MatrixSchedule("tf32-f32", 16, 8, 8, 32, 1, 2, 2, 2, 2, stages=4, slices=2),
-    MatrixSchedule("u8-i32", 16, 16, 32, 32, 2, 2, 2, 1, 1, stages=2),
-    MatrixSchedule("i8-i32", 16, 16, 32, 32, 1, 2, 1, 2, 1),
+    MatrixGemmSchedule("f16-f32", 16, 16, 16, 32, 2, 4, 2, 2, 2, stages=3),
+    MatrixGemmSchedule("f16-f32", 64, 128, 16, 128, 1, 1, 1, 2, 4, stages=2),
+    MatrixGemmSchedule("tf32-f32", 16, 8, 8, 32, 1, 2, 2, 2, 2, stages=4, slices=2),
+    MatrixGemmSchedule("u8-i32", 16, 16, 32, 32, 2, 2, 2, 1, 1, stages=2),
+    MatrixGemmSchedule("i8-i32", 16, 16, 32, 32, 1, 2, 1, 2, 1),
 )
 #: Rows, steps and columns: rows of halves are copied from so many columns on.
 SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64), "u8-i32": (64, 640, 64)}
@@ -292,7 +292,7 @@ SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64), "u8-i32": (64,
     ],
 )
 def test_left_with_sums_in_matrices(
-    schedule: MatrixSchedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    schedule: MatrixGemmSchedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who goes on has the same bits, and copies what the next pass needs once more."""
     # of the one with u8 a chunk has two passes, in a loop of its own
@@ -320,8 +320,8 @@ def test_nobody_rounds_f32_unasked() -> None:
     x = graph_input("x", (64, 64), F32)
     y = contract("mk,kn->mn", x, weight_of((64, 64), 0))
     kernel = kernel_of(Graph("product", (("x", x),), (("y", y),)))
-    assert not WARPS.suits(kernel)
-    schedule = MatrixSchedule("tf32-f32", 16, 16, 8, stages=2)
+    assert not TENSOR_CORES.suits(kernel)
+    schedule = MatrixGemmSchedule("tf32-f32", 16, 16, 8, stages=2)
     assert CUDA.objection(kernel, schedule)
     loose = kernel_of(product_of("tf32-f32", 64, 64, 64))
     assert not CUDA.objection(loose, schedule)
@@ -339,17 +339,17 @@ def test_nobody_rounds_f32_unasked() -> None:
 )
 def test_objections(change: dict[str, Any], words: str) -> None:
     kernel = kernel_of(product_of("tf32-f32", 64, 64, 64))
-    schedule = replace(MatrixSchedule("tf32-f32", 16, 16, 8, stages=2), **change)
+    schedule = replace(MatrixGemmSchedule("tf32-f32", 16, 16, 8, stages=2), **change)
     assert words in CUDA.objection(kernel, schedule)
 
 
 def test_operands_that_lie_otherwise_are_not_copied() -> None:
     """An odd number of steps; rows that are to be rounded on their way."""
     kernel = kernel_of(product_of("tf32-f32", 64, 63, 64))
-    schedule = MatrixSchedule("tf32-f32", 16, 16, 8, stages=2)
+    schedule = MatrixGemmSchedule("tf32-f32", 16, 16, 8, stages=2)
     assert "16-byte pieces" in CUDA.objection(kernel, schedule)
     (step,) = steps_of(optimise(product_of("f16-f32", 64, 64, 64), PACKING))
-    schedule = MatrixSchedule("f16-f32", 16, 16, 16, stages=2)
+    schedule = MatrixGemmSchedule("f16-f32", 16, 16, 16, stages=2)
     assert "16-byte pieces" in CUDA.objection(step.kernel, schedule)
     assert not CUDA.objection(step.kernel, replace(schedule, stages=1))
 
@@ -358,7 +358,9 @@ def test_the_space_has_what_the_class_has() -> None:
     kernel = kernel_of(product_of("f16-f32", 512, 512, 512))
     found = {
         name: [
-            s for s in space_of(kernel, CLASSES[name]).schedules if isinstance(s, MatrixSchedule)
+            s
+            for s in space_of(kernel, CLASSES[name]).schedules
+            if isinstance(s, MatrixGemmSchedule)
         ]
         for name in ("cuda", "cuda-sm-75", "cuda-sm-90")
     }

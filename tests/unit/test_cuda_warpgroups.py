@@ -22,17 +22,17 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.packing import PACKING
 from tilewright.targets.ticket_protocol import TURNS
 
 
-def of_groups(rng: Random) -> MatrixSchedule:
+def of_groups(rng: Random) -> MatrixGemmSchedule:
     """Any schedule of warp groups, which have 64 steps in a slice of a block."""
     rows, columns, down = (rng.choice((1, 1, 2)) for _ in range(3))
     n, slices, along = rng.choice((64, 128)), 1, 1 if down > 1 else rng.choice((1, 2))
     rows = 1 if n * columns > 128 else rows
-    return MatrixSchedule(
+    return MatrixGemmSchedule(
         "f16-f32", 64, n, 16, 128, rows, columns, down, along, 4 * slices, slices=slices,
         stages=rng.choice((2, 3)),
     )  # fmt: skip
@@ -43,7 +43,7 @@ def of_groups(rng: Random) -> MatrixSchedule:
 @RUNS
 @pytest.mark.parametrize("seed", seeds(2, nightly=10))
 def test_warp_groups(run: Any, seed: int) -> None:
-    def choose(kernel: Kernel) -> MatrixSchedule:
+    def choose(kernel: Kernel) -> MatrixGemmSchedule:
         made = of_groups(Random(f"groups {seed}"))
         assert not CUDA.objection(kernel, made), CUDA.objection(kernel, made)
         return made
@@ -62,9 +62,9 @@ def test_warp_groups_read_what_lies_in_each_way(
 ) -> None:
     """Panels of eight columns, lines of the depth, lines of steps: panels of 64 columns, or 64 of
     those that lie otherwise."""
-    schedule = MatrixSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
+    schedule = MatrixGemmSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
 
-    def choose(kernel: Kernel) -> MatrixSchedule:
+    def choose(kernel: Kernel) -> MatrixGemmSchedule:
         assert not CUDA.objection(kernel, schedule), CUDA.objection(kernel, schedule)
         text = str(CUDA.code(kernel, schedule).body)
         assert f"Place<{lie[0]}> left" in text
@@ -80,8 +80,8 @@ def test_results_lie_where_blocks_did() -> None:
     compute there."""
     kernel = kernel_of(product_of("f16-f32", 64, 128, 64))
     for schedule in (
-        MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2),
-        MatrixSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2),
+        MatrixGemmSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2),
+        MatrixGemmSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2),
     ):
         fn = CUDA.lower(kernel, schedule)
         *blocks, patches = fn.scratch
@@ -101,7 +101,9 @@ def test_nvidias_compiler_takes_warp_groups(
 ) -> None:
     """Both ways in which an operand may lie: along the depth, and along its rows or columns."""
     kernel = kernel_of(product_of("f16-f32", 128, 128, 256))
-    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 256 // columns, 2, 1, 4, stages=3)
+    schedule = MatrixGemmSchedule(
+        "f16-f32", 64, columns, 16, 128, 1, 256 // columns, 2, 1, 4, stages=3
+    )
     code = CUDA.code(kernel, schedule)
     assert "Place<ALONG>" in str(code.body)
     assert "Place<PANELS>" in str(code.body)

@@ -7,7 +7,6 @@ the judge.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,11 +41,12 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.form import in_halves
 from tilewright.plan import Program, check
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.pointwise import f16_copy
-from tilewright.targets.gpu.product.schedule import F16Schedule, GroupSchedule
-from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
+from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
+from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
+from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 
@@ -147,15 +147,15 @@ def test_a_thread_divides_whole_words() -> None:
     np.testing.assert_array_equal(shares, rows / sizes.repeat(K))
 
 
-WAYS: list[tuple[Any, Schedule]] = [
-    (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
-    (HALVES_BY_TILES, F16Schedule(4, 4, 4, 16, 16, 16)),
-    (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
+STRATEGIES: list[tuple[AnyStrategy, Schedule]] = [
+    (MATRIX_GEMM, MatrixGemmSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
+    (F16_GEMM, F16GemmSchedule(4, 4, 4, 16, 16, 16)),
+    (REGISTER_GEMM, RegisterGemmSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
 ]
 
 
-@pytest.mark.parametrize(("way", "schedule"), WAYS)
-def test_rows_beyond_halves(way: Any, schedule: Schedule) -> None:
+@pytest.mark.parametrize(("strategy", "schedule"), STRATEGIES)
+def test_rows_beyond_halves(strategy: AnyStrategy, schedule: Schedule) -> None:
     """Rows of millions, of what f16 takes for 0, of zeros, and of one large number."""
     m, k, n = 9, 64, 24
     rows = np.random.default_rng(1).standard_normal((m, k))
@@ -174,7 +174,7 @@ def test_rows_beyond_halves(way: Any, schedule: Schedule) -> None:
     divided = of_divided_rows(kernel)
     assert in_halves(divided)
     assert not schedule.objection(divided)
-    fn = way.lower(divided, schedule)
+    fn = strategy.lower(divided, schedule)
     check_loops(fn)
     interpret(fn, buffers)
     found, w = buffers[0].reshape(m, n), evaluate([weight])[0].astype(np.float64)

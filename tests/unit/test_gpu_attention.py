@@ -19,8 +19,8 @@ from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.attention.schedule import HeadSchedule
-from tilewright.targets.gpu.attention.strategies import SOME
+from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
+from tilewright.targets.gpu.attention.strategies import ATTENTION_SOME_ROWS
 from tilewright.tuning.candidates import build, space_of
 
 
@@ -30,7 +30,7 @@ def test_each_variant(name: str) -> None:
     graph = VARIANTS[name]()
     values = values_of(graph)
     (want,) = results(graph, values)
-    assert_same(by_groups(SOME, graph, values, SOME.default), want)
+    assert_same(by_groups(ATTENTION_SOME_ROWS, graph, values, ATTENTION_SOME_ROWS.default), want)
 
 
 @pytest.mark.one_in(3)
@@ -40,11 +40,11 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
     graph = random_attention(rng)
     values = values_of(graph, seed)
 
-    def pick(kernel: Kernel) -> HeadSchedule:
+    def pick(kernel: Kernel) -> AttentionSomeRowsSchedule:
         """Any that the kernel has threads enough for."""
         while True:
             threads = rng.choice([16, 32, 64])
-            made = HeadSchedule(
+            made = AttentionSomeRowsSchedule(
                 rng.choice([1, 4, 8]),
                 threads * rng.choice([1, 2]),
                 threads,
@@ -55,7 +55,7 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
                 return made
 
     (want,) = results(graph, values)
-    assert_same(by_groups(SOME, graph, values, pick), want)
+    assert_same(by_groups(ATTENTION_SOME_ROWS, graph, values, pick), want)
 
 
 @pytest.mark.parametrize("low", [float("-inf"), LOWEST])
@@ -68,22 +68,27 @@ def test_rows_without_any_key(low: float, y1: int) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want[0]).all() == np.isinf(low)
-    assert_same(by_groups(SOME, graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
+    assert_same(
+        by_groups(
+            ATTENTION_SOME_ROWS, graph, values, lambda _: AttentionSomeRowsSchedule(4, y1, 16)
+        ),
+        want,
+    )
 
 
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (HeadSchedule(x1=6), "multiple of 4"),
-        (HeadSchedule(threads=48, y1=48), "power of two"),
-        (HeadSchedule(y1=100), "multiple of it"),
-        (HeadSchedule(across=3), "across divides"),
-        (HeadSchedule(threads=512, y1=512), "at most 256 threads"),
-        (HeadSchedule(x1=16, y1=512), "at most 16384 bytes"),
-        (HeadSchedule(threads=1, y1=4), "power of two"),
+        (AttentionSomeRowsSchedule(x1=6), "multiple of 4"),
+        (AttentionSomeRowsSchedule(threads=48, y1=48), "power of two"),
+        (AttentionSomeRowsSchedule(y1=100), "multiple of it"),
+        (AttentionSomeRowsSchedule(across=3), "across divides"),
+        (AttentionSomeRowsSchedule(threads=512, y1=512), "at most 256 threads"),
+        (AttentionSomeRowsSchedule(x1=16, y1=512), "at most 16384 bytes"),
+        (AttentionSomeRowsSchedule(threads=1, y1=4), "power of two"),
     ],
 )
-def test_what_is_no_schedule(schedule: HeadSchedule, said: str) -> None:
+def test_what_is_no_schedule(schedule: AttentionSomeRowsSchedule, said: str) -> None:
     (kernel,) = attentions(compiled(VARIANTS["bert"]())[1])
     assert said in schedule.objection(kernel)
 
@@ -94,8 +99,8 @@ def test_a_default_fits_any_length(rows: int, keys: int) -> None:
     q, k, v = m.qkv(rows, keys)
     graph = m.finish(mixed(softmax(scored(q, k)), v))
     (kernel,) = attentions(compiled(graph)[1])
-    assert SOME.suits(kernel)
-    schedule = SOME.default(kernel)
+    assert ATTENTION_SOME_ROWS.suits(kernel)
+    schedule = ATTENTION_SOME_ROWS.default(kernel)
     assert not schedule.objection(kernel)
     assert schedule.x1 == (1 if rows == 1 else 4)
 
@@ -113,7 +118,12 @@ def test_keys_that_no_row_sees_are_not_read(past: int) -> None:
     for name in "kv":
         values[name][:, :, first:] = np.nan
     assert np.isnan(want).any() == (past < 0)
-    assert_same(by_groups(SOME, graph, values, lambda _: HeadSchedule(4, 16, 16)), want)
+    assert_same(
+        by_groups(
+            ATTENTION_SOME_ROWS, graph, values, lambda _: AttentionSomeRowsSchedule(4, 16, 16)
+        ),
+        want,
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -122,9 +132,9 @@ def test_no_text_assigns_to_what_does_not_change(rows: int) -> None:
     q, k, v = (graph_input(n, (2, m, 8), F32) for n, m in (("q", rows), ("k", 2048), ("v", 2048)))
     context = contract("hmn,hnd->hmd", softmax(contract("hmd,hnd->hmn", q, k)), v)
     graph = Graph("g", (("q", q), ("k", k), ("v", v)), (("y", context),))
-    (kernel,) = {s.kernel for s in steps_of(graph) if SOME.suits(s.kernel)}
+    (kernel,) = {s.kernel for s in steps_of(graph) if ATTENTION_SOME_ROWS.suits(s.kernel)}
     space = space_of(kernel, CLASSES["webgpu"])
-    heads = [s for s in space.schedules if isinstance(s, HeadSchedule)]
+    heads = [s for s in space.schedules if isinstance(s, AttentionSomeRowsSchedule)]
     assert max(s.y1 // s.threads for s in heads) >= 8
     for schedule in heads:
         text = build(kernel, schedule, "wgsl", "core").module.decode()

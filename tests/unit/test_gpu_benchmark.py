@@ -18,7 +18,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 
 #: What an NVIDIA GPU has.
 MATRIX = "chromium-experimental-subgroup-matrix"
@@ -261,5 +261,5 @@ def test_figures() -> None:
 def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:
     """On an H100; halves have smaller ones (decision 48)."""
     kernel = ablation.step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
-    tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRICES.defaults_with_features(kernel)[::-1]}
+    tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRIX_GEMM.defaults_with_features(kernel)[::-1]}
     assert tiles[16, 16] == (256, 128)

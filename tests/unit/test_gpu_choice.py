@@ -12,7 +12,7 @@ from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.cost_model import cycles
 from tilewright.targets.gpu.product.schedule import Sizes
-from tilewright.targets.gpu.product.strategies import FEW_ROWS, LEAST_STEPS, REGISTERS
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, LEAST_STEPS, REGISTER_GEMM
 from tilewright.targets.gpu.workgroup_limits import CORES, MOST_SHARED, MOST_THREADS
 
 
@@ -24,17 +24,17 @@ def matmul(m: int, k: int, n: int) -> Kernel:
 def test_every_choice_can_be_made_on_any_device(seed: int) -> None:
     rng = Random(seed)
     kernel = matmul(rng.randint(4, 500), rng.randint(1, 900), rng.randint(4, 900))
-    schedule = REGISTERS.default(kernel)
+    schedule = REGISTER_GEMM.default(kernel)
     assert schedule.objection(kernel) == ""
     assert schedule.threads <= MOST_THREADS
     assert schedule.shared <= MOST_SHARED
-    assert REGISTERS.lower(kernel, schedule).tiles > 0
+    assert REGISTER_GEMM.lower(kernel, schedule).tiles > 0
 
 
 def test_large_products_have_large_tiles_and_small_ones_fill_the_device() -> None:
     large, small = (
-        REGISTERS.default(matmul(4096, 4096, 4096)),
-        REGISTERS.default(matmul(128, 768, 768)),
+        REGISTER_GEMM.default(matmul(4096, 4096, 4096)),
+        REGISTER_GEMM.default(matmul(128, 768, 768)),
     )
     assert large.x1 * large.y1 >= 128 * 64
     assert large.slices == 1
@@ -52,7 +52,7 @@ def test_tiles_of_a_large_product_are_tall_on_cuda_alone(name: str, tile: tuple[
 
 
 def test_the_model_counts_whole_rounds_of_tiles() -> None:
-    schedule = REGISTERS.default(matmul(4096, 4096, 4096))
+    schedule = REGISTER_GEMM.default(matmul(4096, 4096, 4096))
     cores = CORES
     one, full, more = (
         cycles(schedule, Sizes(batch, schedule.x1, schedule.y1, 512))
@@ -67,7 +67,7 @@ def test_the_model_counts_whole_rounds_of_tiles() -> None:
 def test_few_rows(rows: int, steps: int, fits: bool) -> None:
     kernel = matmul(rows, steps, 64)
     assert FEW_ROWS.suits(kernel) == fits
-    assert not (fits and REGISTERS.suits(kernel))
+    assert not (fits and REGISTER_GEMM.suits(kernel))
     if fits:
         schedule = FEW_ROWS.default(kernel)
         assert schedule.objection(kernel) == ""
@@ -78,6 +78,6 @@ def test_few_rows(rows: int, steps: int, fits: bool) -> None:
 @pytest.mark.parametrize(("rows", "grouped"), [(65536, True), (1024, False)])
 def test_three_columns_of_many_rows_have_tiles(name: str, rows: int, grouped: bool) -> None:
     """An image, as a convolution makes it in the end."""
-    assert REGISTERS.suits(matmul(rows, 64, 3)) == grouped
+    assert REGISTER_GEMM.suits(matmul(rows, 64, 3)) == grouped
     default = target(name).default(matmul(rows, 64, 3), "core" if name == "wgsl" else "cuda")
     assert (default.form == "group") == grouped

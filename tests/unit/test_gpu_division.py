@@ -21,10 +21,10 @@ from tilewright.kernel.expr import Acc, Reciprocal, Reg
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.stepper import Stepper, convert
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division
-from tilewright.targets.gpu.product.schedule import F16Schedule
-from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
+from tilewright.targets.gpu.product.schedule import F16GemmSchedule
+from tilewright.targets.gpu.product.strategies import F16_GEMM
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
@@ -113,7 +113,7 @@ def test_what_may_be_0_is_divided_exactly(epilogue: Epilogue) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    [MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 1, 1), F16Schedule(4, 4, 1, 8, 8, 4)],
+    [MatrixGemmSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 1, 1), F16GemmSchedule(4, 4, 1, 8, 8, 4)],
     ids=lambda s: s.form,
 )
 def test_texts_of_rounded_products_have_no_exact_division(schedule: Schedule) -> None:
@@ -126,8 +126,8 @@ def test_texts_of_rounded_products_have_no_exact_division(schedule: Schedule) ->
 def test_a_product_of_halves() -> None:
     totals = np.float32([-100, 100, np.inf, np.nan, -np.inf, 0, 1, -1])
     x = np.repeat(totals[:, None] / STEPS, STEPS, axis=1)
-    schedule = F16Schedule(4, 4, 1, 8, 8, 4)
-    got = by_groups(HALVES_BY_TILES, product_of(silu, 8), {"x": x}, lambda _: schedule)
+    schedule = F16GemmSchedule(4, 4, 1, 8, 8, 4)
+    got = by_groups(F16_GEMM, product_of(silu, 8), {"x": x}, lambda _: schedule)
     kernel = kernel_of(silu)
     for row, total in zip(got, totals, strict=True):
         want = stored(kernel, float(total))

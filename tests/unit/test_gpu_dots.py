@@ -18,8 +18,8 @@ from helpers.seeds import seeds
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.schedule import DotSchedule
-from tilewright.targets.gpu.product.strategies import BYTES
+from tilewright.targets.gpu.product.schedule import IntegerGemmSchedule
+from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.packing import PACKING
 from tilewright.targets.scalar_lowering import Plain
@@ -31,7 +31,7 @@ WGSL = Wgsl()
 
 def products(seed: int) -> list[Kernel]:
     graph, _ = quantised_graph(seed)
-    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if BYTES.suits(s.kernel)]
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if INTEGER_GEMM.suits(s.kernel)]
 
 
 #: Of the first seeds, those whose layer is a product.
@@ -44,7 +44,7 @@ LAYERS = [seed for seed in range(40) if products(seed)]
 def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
     graph, values = quantised_graph(layer)
     rng = Random(f"dots {layer} {seed}")
-    execute = ByGroups(BYTES, lambda _: DotSchedule(**vars(random_tile(rng))))
+    execute = ByGroups(INTEGER_GEMM, lambda _: IntegerGemmSchedule(**vars(random_tile(rng))))
     packed = optimise(graph, PACKING)
     got = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products
@@ -56,7 +56,7 @@ def test_the_space_has_the_default_and_others_of_its_type() -> None:
     (kernel,) = products(LAYERS[0])
     space = space_of(kernel, CLASSES["webgpu"])
     assert space.schedules[0] == WGSL.default(kernel, "core")
-    found = [s for s in space.schedules if isinstance(s, DotSchedule)]
+    found = [s for s in space.schedules if isinstance(s, IntegerGemmSchedule)]
     assert len(found) > 1
     for schedule in found:
         assert not WGSL.objection(kernel, schedule)
@@ -68,6 +68,6 @@ def test_the_space_has_the_default_and_others_of_its_type() -> None:
 
 def test_a_candidate_says_what_it_needs() -> None:
     (kernel,) = products(LAYERS[0])
-    made = build(kernel, DotSchedule(4, 4, 4, 8, 8, 8), "wgsl", "core")
+    made = build(kernel, IntegerGemmSchedule(4, 4, 4, 8, 8, 8), "wgsl", "core")
     assert made.features == (PACKED,)
     assert build(kernel, Plain(), "wgsl", "core").features == ()

@@ -30,10 +30,11 @@ from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule, types_of
-from tilewright.targets.gpu.matrix.strategies import MATRICES
-from tilewright.targets.gpu.product.schedule import F16Schedule, GroupSchedule
-from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule, types_of
+from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
+from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
+from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
+from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, FEATURES
 from tilewright.targets.packing import PACKING
@@ -62,20 +63,23 @@ def kernel_of(graph: Graph) -> Kernel:
     return step.kernel
 
 
-def of_matrices(rng: Random) -> MatrixSchedule:
+def of_matrices(rng: Random) -> MatrixGemmSchedule:
     return random_matrices(rng, "f16-f32")
 
 
-def of_tiles(rng: Random) -> F16Schedule:
-    return F16Schedule(**vars(random_tile(rng)))
+def of_tiles(rng: Random) -> F16GemmSchedule:
+    return F16GemmSchedule(**vars(random_tile(rng)))
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize(("way", "random"), [(MATRICES, of_matrices), (HALVES_BY_TILES, of_tiles)])
+@pytest.mark.parametrize(("strategy", "random"), [(MATRIX_GEMM, of_matrices), (F16_GEMM, of_tiles)])
 @pytest.mark.parametrize("sizes", PRODUCTS)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))
 def test_any_schedule(
-    way: Any, random: Callable[[Random], Schedule], sizes: tuple[int, int, int, int], seed: int
+    strategy: AnyStrategy,
+    random: Callable[[Random], Schedule],
+    sizes: tuple[int, int, int, int],
+    seed: int,
 ) -> None:
     m, k, n, bits = sizes
     rng = Random(f"halves {sizes} {seed}")
@@ -88,11 +92,11 @@ def test_any_schedule(
                 return made
         raise AssertionError(made.objection(kernel))
 
-    got = by_groups(way, product_of(*sizes), {"x": x}, pick)
+    got = by_groups(strategy, product_of(*sizes), {"x": x}, pick)
     weight = evaluate([weight_of((k, n), 0, bits, "f16")])[0].astype(np.float64)
     size = np.abs(x.astype(np.float64)) @ np.abs(weight)
     # both operands have 11 bits; so have sums within a block of steps, where tiles add them up
-    limit = 2.0**-10 * size * (1 if way is MATRICES else 8)
+    limit = 2.0**-10 * size * (1 if strategy is MATRIX_GEMM else 8)
     assert (np.abs(got + x.astype(np.float64) @ weight) <= limit + 1e-6).all()
 
 
@@ -111,22 +115,22 @@ class OfHalves(ByGroups):
 
 
 @pytest.mark.parametrize(
-    ("way", "schedule"),
+    ("strategy", "schedule"),
     [
-        (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
-        (MATRICES, MatrixSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
-        (HALVES_BY_TILES, F16Schedule(4, 4, 4, 16, 16, 16, apart=True)),
-        (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
+        (MATRIX_GEMM, MatrixGemmSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
+        (MATRIX_GEMM, MatrixGemmSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
+        (F16_GEMM, F16GemmSchedule(4, 4, 4, 16, 16, 16, apart=True)),
+        (REGISTER_GEMM, RegisterGemmSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
     ],
 )
 @pytest.mark.parametrize("sizes", [(16, 16, 16, 16), (19, 20, 24, 16), (17, 32, 12, 4)])
 def test_rows_that_lie_as_halves(
-    way: Any, schedule: Schedule, sizes: tuple[int, int, int, int]
+    strategy: AnyStrategy, schedule: Schedule, sizes: tuple[int, int, int, int]
 ) -> None:
     m, k, _, _ = sizes
     x = np.random.default_rng(1).standard_normal((m, k)).astype(np.float16).astype(np.float32)
     packed = optimise(product_of(*sizes), PACKING)
-    execute = OfHalves(way, lambda _: schedule)
+    execute = OfHalves(strategy, lambda _: schedule)
     run_steps(packed, steps_of(packed), {"x": x}, execute)
     assert execute.products == 1
 
@@ -136,8 +140,8 @@ def test_products_of_f32_are_not_rounded(bits: int) -> None:
     """Nobody asked for less: only where the model has halves."""
     kernel = kernel_of(product_of(32, 32, 32, bits, ""))
     space = space_of(kernel, CLASSES["webgpu"])
-    assert not any(isinstance(s, (MatrixSchedule, F16Schedule)) for s in space.schedules)
-    for schedule in (MatrixSchedule("f16-f32", 8, 8, 8, 8), F16Schedule()):
+    assert not any(isinstance(s, (MatrixGemmSchedule, F16GemmSchedule)) for s in space.schedules)
+    for schedule in (MatrixGemmSchedule("f16-f32", 8, 8, 8, 8), F16GemmSchedule()):
         assert WGSL.objection(kernel, schedule)
 
 
@@ -145,7 +149,7 @@ def in_halves(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
     """Of each product of a model: whether it may be computed in halves."""
     compiled = compile_model(load(model), Options(targets=("wgsl",), halves=rounded))
     kernels = compiled.program.kernels
-    return [types_of(k) == "f16-f32" for k in kernels if REGISTERS.suits(k)]
+    return [types_of(k) == "f16-f32" for k in kernels if REGISTER_GEMM.suits(k)]
 
 
 def a_product(dtype: int, weight: np.ndarray[Any, Any]) -> onnx.ModelProto:
@@ -174,7 +178,7 @@ def test_matrices_lie_at_constant_places(bits: int) -> None:
     """What depends on the subgroup is the part of shared memory alone: else Dawn asks in each load
     whether the matrix lies within the array."""
     kernel = kernel_of(product_of(64, 64, 64, bits))
-    text = str(WGSL.code(kernel, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 2, 2, 2, 2)).body)
+    text = str(WGSL.code(kernel, MatrixGemmSchedule("f16-f32", 8, 8, 8, 8, 2, 2, 2, 2, 2)).body)
     places = re.findall(r"subgroupMatrix(?:Load|Store)<[^(]*>\(&b\d+(\[\w+\])?, ([^,]*), ", text)
     assert len(places) == 2 * (2 + 2) + 4
     assert all(part and re.fullmatch(r"\d+u", place) for part, place in places)
@@ -186,7 +190,7 @@ def test_matrices_lie_at_constant_places(bits: int) -> None:
 def test_the_space_has_both_kinds(bits: int) -> None:
     kernel = kernel_of(product_of(256, 256, 256, bits))
     space = space_of(kernel, CLASSES["webgpu"])
-    found = [s for s in space.schedules if isinstance(s, (MatrixSchedule, F16Schedule))]
+    found = [s for s in space.schedules if isinstance(s, (MatrixGemmSchedule, F16GemmSchedule))]
     assert {s.form for s in found} == {"matrix", "half"}
     for schedule in found:
         assert schedule.features <= FEATURES
@@ -194,7 +198,7 @@ def test_the_space_has_both_kinds(bits: int) -> None:
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
     able = [space.schedules[n] for n in space.trial_on({F16_FEATURE})]
-    assert any(isinstance(s, F16Schedule) for s in able)
-    assert not any(isinstance(s, MatrixSchedule) for s in able)
+    assert any(isinstance(s, F16GemmSchedule) for s in able)
+    assert not any(isinstance(s, MatrixGemmSchedule) for s in able)
     texts = [WGSL.code(kernel, s).body for s in found[:: len(found) - 1]]
     assert all(text.startswith("enable f16;") for text in texts)

@@ -34,13 +34,17 @@ from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import (
-    HeadMatrixSchedule,
-    HeadRowSchedule,
-    HeadSchedule,
+    AttentionManyRowsSchedule,
+    AttentionOneRowSchedule,
+    AttentionSomeRowsSchedule,
     shared_of_matrices,
 )
-from tilewright.targets.gpu.attention.strategies import MANY, ONE, SOME
-from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.gpu.attention.strategies import (
+    ATTENTION_MANY_ROWS,
+    ATTENTION_ONE_ROW,
+    ATTENTION_SOME_ROWS,
+)
+from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.workgroup_limits import MATRIX_UNITS
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
@@ -55,7 +59,7 @@ HALVES = 4e-3
 class Loosened(ByGroups):
     """Attention that may round its operands, by matrices unless another strategy is named."""
 
-    def __init__(self, schedule: Schedule, strategy: GroupAlternative[Any] = MANY) -> None:
+    def __init__(self, schedule: Schedule, strategy: AnyStrategy = ATTENTION_MANY_ROWS) -> None:
         super().__init__(strategy, lambda _: schedule)
 
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
@@ -63,7 +67,7 @@ class Loosened(ByGroups):
 
 
 def by_matrices(
-    graph: Graph, values: Mapping[str, Any], schedule: HeadMatrixSchedule
+    graph: Graph, values: Mapping[str, Any], schedule: AttentionManyRowsSchedule
 ) -> np.ndarray:
     return run_loosened(graph, values, Loosened(schedule))
 
@@ -94,7 +98,7 @@ def assert_near(got: np.ndarray, want: np.ndarray) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=HALVES * np.nanmax(np.abs(want)))
 
 
-SMALL = HeadMatrixSchedule(8, 8, 8, 8, 1, 2, 1, 16)
+SMALL = AttentionManyRowsSchedule(8, 8, 8, 8, 1, 2, 1, 16)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +106,13 @@ SMALL = HeadMatrixSchedule(8, 8, 8, 8, 1, 2, 1, 16)
     [
         ((16, 16, 8, 8), "", SMALL),
         ((19, 37, 24, 16), "mask", SMALL),
-        ((20, 40, 16, 32), "mask", HeadMatrixSchedule(8, 16, 16, 16, 2, 1, 2, 32)),
-        ((33, 40, 32, 32), "", HeadMatrixSchedule(16, 16, 16, 32, 1, 1, 2, 32)),
-        ((33, 40, 16, 32), "mask", HeadMatrixSchedule(16, 8, 16, 32, 1, 2, 2, 32)),
+        ((20, 40, 16, 32), "mask", AttentionManyRowsSchedule(8, 16, 16, 16, 2, 1, 2, 32)),
+        ((33, 40, 32, 32), "", AttentionManyRowsSchedule(16, 16, 16, 32, 1, 1, 2, 32)),
+        ((33, 40, 16, 32), "mask", AttentionManyRowsSchedule(16, 8, 16, 32, 1, 2, 2, 32)),
     ],
 )
 def test_schedules(
-    sizes: tuple[int, int, int, int], kind: str, schedule: HeadMatrixSchedule
+    sizes: tuple[int, int, int, int], kind: str, schedule: AttentionManyRowsSchedule
 ) -> None:
     graph = masked(*sizes, kind)
     values = values_of(graph)
@@ -145,10 +149,14 @@ def test_rows_without_any_key(low: float) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "rows", "schedule"),
-    [(SOME, 5, HeadSchedule(4, 16, 16)), (ONE, 5, HeadRowSchedule(16, 4, 1, 2)), (MANY, 19, SMALL)],
+    [
+        (ATTENTION_SOME_ROWS, 5, AttentionSomeRowsSchedule(4, 16, 16)),
+        (ATTENTION_ONE_ROW, 5, AttentionOneRowSchedule(16, 4, 1, 2)),
+        (ATTENTION_MANY_ROWS, 19, SMALL),
+    ],
 )
 def test_rows_without_any_key_that_give_0(
-    strategy: GroupAlternative[Any], rows: int, schedule: Schedule
+    strategy: AnyStrategy, rows: int, schedule: Schedule
 ) -> None:
     """As PyTorch exports it: what is stored asks whether the sum is NaN, which is now a factor."""
     graph = masked(rows, 21, 8, 8, "safe")
@@ -169,13 +177,13 @@ def kernel_of(rows: int = 512, keys: int = 1024, depth: int = 128, width: int = 
 
 def test_only_where_operands_may_be_rounded() -> None:
     kernel = kernel_of()
-    assert not MANY.suits(kernel)
+    assert not ATTENTION_MANY_ROWS.suits(kernel)
     assert not WGSL.defaults_with_features(kernel)
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
-    assert not any(isinstance(s, HeadMatrixSchedule) for s in schedules)
-    assert "may be rounded to halves" in HeadMatrixSchedule().objection(kernel)
+    assert not any(isinstance(s, AttentionManyRowsSchedule) for s in schedules)
+    assert "may be rounded to halves" in AttentionManyRowsSchedule().objection(kernel)
     for other in (kernel_of(rows=4), kernel_of(depth=20), kernel_of(width=6)):
-        assert not MANY.suits(with_rounded_attention(other))
+        assert not ATTENTION_MANY_ROWS.suits(with_rounded_attention(other))
 
 
 def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
@@ -183,7 +191,7 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
     found = [
         s
         for s in WGSL.defaults_with_features(kernel)
-        if isinstance(s, HeadMatrixSchedule) and s.m == 16
+        if isinstance(s, AttentionManyRowsSchedule) and s.m == 16
     ]
     assert [(s.x1, s.y1, s.threads, s.room) for s in found] == [
         (64, 64, 256, 49152), (64, 32, 256, 32768)
@@ -204,13 +212,13 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
 def test_the_space_has_some_for_each_unit() -> None:
     kernel = with_rounded_attention(kernel_of())
     space = space_of(kernel, CLASSES["webgpu"])
-    some_for_each_unit(space, kernel, HeadMatrixSchedule, "f16-f32")
+    some_for_each_unit(space, kernel, AttentionManyRowsSchedule, "f16-f32")
 
 
 def test_no_text_assigns_to_what_does_not_change() -> None:
     kernel = with_rounded_attention(kernel_of(40, 70, 16, 32))
     for unit in MATRIX_UNITS["f16-f32"]:
-        schedule = HeadMatrixSchedule(*unit, down=1, along=1, y1=32)
+        schedule = AttentionManyRowsSchedule(*unit, down=1, along=1, y1=32)
         text = str(WGSL.code(kernel, schedule).body)
         fixed = set(re.findall(r"\blet (\w+)", text))
         assert not fixed & set(re.findall(r"^\s*(\w+) = ", text, re.MULTILINE)), schedule
@@ -226,7 +234,7 @@ def test_whoever_allows_halves_gets_them(halves: bool) -> None:
     named = {name for names in needs.values() for name in names}
     assert (wanted & named == wanted) if halves else not named
     (kernel,) = (k for k in compiled.program.kernels if k.anchor == "attention")
-    assert isinstance(WGSL.default(kernel, "core"), HeadSchedule)
+    assert isinstance(WGSL.default(kernel, "core"), AttentionSomeRowsSchedule)
 
 
 @pytest.mark.parametrize(
@@ -245,5 +253,5 @@ def test_whoever_allows_halves_gets_them(halves: bool) -> None:
 )
 def test_objections(change: dict[str, int], words: str) -> None:
     assert words in WGSL.objection(
-        with_rounded_attention(kernel_of()), HeadMatrixSchedule(**change)
+        with_rounded_attention(kernel_of()), AttentionManyRowsSchedule(**change)
     )

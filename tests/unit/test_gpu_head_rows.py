@@ -23,8 +23,12 @@ from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu.attention.schedule import HeadRowSchedule, HeadSchedule, KeyAssignment
-from tilewright.targets.gpu.attention.strategies import ONE, ROW_EACH
+from tilewright.targets.gpu.attention.schedule import (
+    AttentionOneRowSchedule,
+    AttentionSomeRowsSchedule,
+    KeyAssignment,
+)
+from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW, ROW_EACH
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -40,26 +44,26 @@ def kernel_of(heads: int = 32, keys: int = 1024, depth: int = 128) -> Kernel:
 @pytest.mark.parametrize("name", FEW)
 def test_each_variant(name: str) -> None:
     """By subgroups of 4, of which 4 are a group."""
-    check(VARIANTS[name](), HeadRowSchedule(16, 4, 1, 2))
+    check(VARIANTS[name](), AttentionOneRowSchedule(16, 4, 1, 2))
 
 
 @pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", ["decode", "cached", "swapped"])
 def test_columns_across_groups(name: str) -> None:
-    check(VARIANTS[name](), HeadRowSchedule(32, 8, 2, 1, 2))
+    check(VARIANTS[name](), AttentionOneRowSchedule(32, 8, 2, 1, 2))
 
 
-def check(graph: Graph, schedule: HeadRowSchedule) -> None:
+def check(graph: Graph, schedule: AttentionOneRowSchedule) -> None:
     values = values_of(graph)
     (want,) = results(graph, values)
-    assert_same(by_groups(ONE, graph, values, lambda _: schedule), want)
+    assert_same(by_groups(ATTENTION_ONE_ROW, graph, values, lambda _: schedule), want)
 
 
-def random_rows(rng: Random, kernel: Kernel) -> HeadRowSchedule:
+def random_rows(rng: Random, kernel: Kernel) -> AttentionOneRowSchedule:
     """Any schedule that the kernel has lanes and columns enough for."""
     while True:
         width = rng.choice([4, 8, 16, 32])
-        made = HeadRowSchedule(
+        made = AttentionOneRowSchedule(
             width * rng.choice([1, 2, 4]),
             width,
             rng.choice([1, 1, 2, 4]),
@@ -75,11 +79,11 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
     """More rows than are few are not among them."""
     rng = Random(f"head rows {seed}")
     graph = random_attention(rng)
-    while not ONE.suits(*attentions(compiled(graph)[1])):
+    while not ATTENTION_ONE_ROW.suits(*attentions(compiled(graph)[1])):
         graph = random_attention(rng)
     values = values_of(graph, seed)
     (want,) = results(graph, values)
-    got = by_groups(ONE, graph, values, lambda kernel: random_rows(rng, kernel))
+    got = by_groups(ATTENTION_ONE_ROW, graph, values, lambda kernel: random_rows(rng, kernel))
     assert_same(got, want)
 
 
@@ -94,20 +98,20 @@ def test_keys_that_the_row_does_not_see_are_not_read(past: int) -> None:
     for name in "kv":
         values[name][:, :, max(past, 0) + 1 :] = np.nan
     assert np.isnan(want).all() == (past < 0)
-    schedule = HeadRowSchedule(32, 8, 4, 2, 2)
+    schedule = AttentionOneRowSchedule(32, 8, 4, 2, 2)
     assert KeyAssignment.of(kernel_of(2, 67, 32), schedule).block == 16
-    assert_same(by_groups(ONE, graph, values, lambda _: schedule), want)
+    assert_same(by_groups(ATTENTION_ONE_ROW, graph, values, lambda _: schedule), want)
 
 
 @pytest.mark.parametrize("past", [-1, 31, 66])
 def test_where_halves_are_allowed_a_row_has_one_reciprocal(past: int) -> None:
-    graph, schedule = decoding(2, 1, 67, 32), HeadRowSchedule(32, 8, 4, 2, 2)
+    graph, schedule = decoding(2, 1, 67, 32), AttentionOneRowSchedule(32, 8, 4, 2, 2)
     values = values_of(graph)
     values["past"][:] = past
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     packed, steps = compiled(graph)
-    execute = ByGroups(ONE, lambda _: schedule)
+    execute = ByGroups(ATTENTION_ONE_ROW, lambda _: schedule)
     (got,) = run_steps(packed, steps, values, lambda k, b: execute(with_rounded_attention(k), b))
     assert execute.products == 1
     assert_same(got, want)
@@ -128,7 +132,9 @@ def test_a_row_whose_mask_hides_all_keys(low: float) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want).all() == np.isinf(low)
-    got = by_groups(ONE, graph, values, lambda _: HeadRowSchedule(16, 8, 2, 4))
+    got = by_groups(
+        ATTENTION_ONE_ROW, graph, values, lambda _: AttentionOneRowSchedule(16, 8, 2, 4)
+    )
     assert_same(got, want)
 
 
@@ -143,7 +149,7 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
     (want,) = results(graph, values)
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        (schedule,) = ONE.defaults_with_features(kernel)
+        (schedule,) = ATTENTION_ONE_ROW.defaults_with_features(kernel)
         on_cpu(CUDA.code(kernel, schedule), buffers)
 
     packed, steps = compiled(graph)
@@ -155,12 +161,15 @@ def test_devices_without_subgroups_keep_what_they_had() -> None:
     kernel = kernel_of()
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))
     able = WGSL.usable_codes(code, lambda _: True, frozenset())
-    assert [type(each.schedule) for each in able] == [HeadRowSchedule, HeadSchedule]
+    assert [type(each.schedule) for each in able] == [
+        AttentionOneRowSchedule,
+        AttentionSomeRowsSchedule,
+    ]
     assert able[0].needs == {"subgroups", "subgroups-32"}
     assert not able[1].needs
     on_cuda = Cuda()
     code = on_cuda.code(kernel, on_cuda.default(kernel, "core"))
-    assert HeadRowSchedule in {
+    assert AttentionOneRowSchedule in {
         type(each.schedule) for each in on_cuda.usable_codes(code, bool, frozenset())
     }
 
@@ -169,15 +178,15 @@ def test_devices_without_subgroups_keep_what_they_had() -> None:
     ("keys", "depth", "found"), [(1024, 128, 1), (3072, 64, 1), (4096, 64, 0), (100_000, 64, 0)]
 )
 def test_scores_that_do_not_fit_are_for_the_other_form(keys: int, depth: int, found: int) -> None:
-    assert len(ONE.defaults_with_features(kernel_of(8, keys, depth))) == found
+    assert len(ATTENTION_ONE_ROW.defaults_with_features(kernel_of(8, keys, depth))) == found
 
 
 def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:
     kernel = kernel_of()
     for device, width in (("webgpu-nvidia", 32), ("webgpu-intel-gen-9", 16)):
         schedules = space_of(kernel, CLASSES[device]).schedules
-        ours = [s for s in schedules if isinstance(s, HeadRowSchedule)]
-        assert isinstance(schedules[0], HeadSchedule)
+        ours = [s for s in schedules if isinstance(s, AttentionOneRowSchedule)]
+        assert isinstance(schedules[0], AttentionSomeRowsSchedule)
         assert len([s for s in ours if s.width == width]) == ROW_EACH
         assert {s.width for s in ours} >= {8, 16, 32}
         for schedule in ours:
@@ -197,15 +206,15 @@ def test_no_text_assigns_to_what_does_not_change() -> None:
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (HeadRowSchedule(width=24), "width is one of"),
-        (HeadRowSchedule(threads=48), "threads is a power of two from width on"),
-        (HeadRowSchedule(threads=16), "threads is a power of two from width on"),
-        (HeadRowSchedule(threads=512), "at most 256 threads"),
-        (HeadRowSchedule(keys=64), "keys divides the 32 threads"),
-        (HeadRowSchedule(width=4, keys=4, values=64), "at most 32 vectors together"),
-        (HeadRowSchedule(across=3), "across divides the 128 columns"),
-        (HeadRowSchedule(threads=16, width=16), "32 threads are needed"),
+        (AttentionOneRowSchedule(width=24), "width is one of"),
+        (AttentionOneRowSchedule(threads=48), "threads is a power of two from width on"),
+        (AttentionOneRowSchedule(threads=16), "threads is a power of two from width on"),
+        (AttentionOneRowSchedule(threads=512), "at most 256 threads"),
+        (AttentionOneRowSchedule(keys=64), "keys divides the 32 threads"),
+        (AttentionOneRowSchedule(width=4, keys=4, values=64), "at most 32 vectors together"),
+        (AttentionOneRowSchedule(across=3), "across divides the 128 columns"),
+        (AttentionOneRowSchedule(threads=16, width=16), "32 threads are needed"),
     ],
 )
-def test_what_is_no_schedule(schedule: HeadRowSchedule, said: str) -> None:
+def test_what_is_no_schedule(schedule: AttentionOneRowSchedule, said: str) -> None:
     assert said in WGSL.objection(kernel_of(), schedule)

@@ -21,8 +21,8 @@ from tilewright.kernel.expr import Call, Const, Reg
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule
-from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTERS
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RegisterGemmSchedule
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTER_GEMM
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.calls import nibble_as_f32
@@ -47,7 +47,7 @@ def kernel_of(name: str) -> Kernel:
 def test_any_tile_gives_the_product(name: str, seed: int) -> None:
     graph, values = made(name)
     rng = Random(f"{name}{seed}")
-    got = by_groups(REGISTERS, graph, values, lambda _: random_tile(rng, least=8))
+    got = by_groups(REGISTER_GEMM, graph, values, lambda _: random_tile(rng, least=8))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
@@ -113,8 +113,8 @@ def test_other_numbers_are_no_such_integers() -> None:
 
 def test_a_block_of_steps_has_whole_words() -> None:
     kernel = kernel_of("many rows")
-    assert "multiple of the 8" in GroupSchedule(r1=4).objection(kernel)
-    assert not GroupSchedule(r1=8).objection(kernel)
+    assert "multiple of the 8" in RegisterGemmSchedule(r1=4).objection(kernel)
+    assert not RegisterGemmSchedule(r1=8).objection(kernel)
 
 
 def test_candidates_are_schedules_of_it() -> None:

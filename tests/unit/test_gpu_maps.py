@@ -28,7 +28,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
-from tilewright.targets.gpu.pointwise.strategies import MAPS
+from tilewright.targets.gpu.pointwise.strategies import VECTOR_MAP
 from tilewright.targets.packing import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.tuning.candidates import build
@@ -90,10 +90,10 @@ def values() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("case", CASES)
 def test_same_as_one_by_one(case: str) -> None:
     kernel, graph = kernel_of(CASES[case])
-    assert MAPS.suits(kernel)
+    assert VECTOR_MAP.suits(kernel)
 
     def execute(given: Kernel, buffers: list[np.ndarray]) -> None:
-        fn = MAPS.lower(given, VectorMapSchedule())
+        fn = VECTOR_MAP.lower(given, VectorMapSchedule())
         assert fn.tiles * 4 == given.buffers[0].size
         check_loops(fn)
         interpret(fn, buffers)
@@ -106,7 +106,7 @@ def test_same_as_one_by_one(case: str) -> None:
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_has_a_thread_for_each_result(case: str) -> None:
     kernel, _ = kernel_of(OTHERS[case])
-    assert not MAPS.suits(kernel)
+    assert not VECTOR_MAP.suits(kernel)
     assert target("wgsl").default(kernel, "core") == Plain()
 
 

@@ -20,8 +20,8 @@ from helpers.seeds import seeds
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
@@ -32,7 +32,7 @@ WGSL = Wgsl()
 
 def products(seed: int) -> list[Kernel]:
     graph, _ = quantised_graph(seed)
-    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if MATRICES.suits(s.kernel)]
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if MATRIX_GEMM.suits(s.kernel)]
 
 
 LAYERS = [seed for seed in range(40) if products(seed)]
@@ -44,7 +44,7 @@ LAYERS = [seed for seed in range(40) if products(seed)]
 def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
     graph, values = quantised_graph(layer)
     rng = Random(f"matrices {layer} {seed}")
-    execute = ByGroups(MATRICES, lambda _: random_matrices(rng))
+    execute = ByGroups(MATRIX_GEMM, lambda _: random_matrices(rng))
     packed = optimise(graph, PACKING)
     got = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products
@@ -54,7 +54,7 @@ def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
 
 def test_a_kernel_needs_its_unit() -> None:
     (kernel,) = products(LAYERS[0])
-    schedule = MatrixSchedule("i8-i32", 16, 8, 32, 32, 1, 1, 1, 1)
+    schedule = MatrixGemmSchedule("i8-i32", 16, 8, 32, 32, 1, 1, 1, 1)
     code = WGSL.code(kernel, schedule)
     sizes = {"subgroups-32", "subgroup-matrix-i8-i32-16x8x32"}
     assert code.needs == {MATRIX, SUBGROUPS, PACKED} | sizes
@@ -63,10 +63,10 @@ def test_a_kernel_needs_its_unit() -> None:
 def test_the_space_has_some_for_each_unit() -> None:
     (kernel,) = products(12)
     space = space_of(kernel, CLASSES["webgpu"])
-    some_for_each_unit(space, kernel, MatrixSchedule, "i8-i32")
+    some_for_each_unit(space, kernel, MatrixGemmSchedule, "i8-i32")
     eight = {MATRIX, SUBGROUPS, PACKED, "subgroups-8", "subgroup-matrix-i8-i32-8x8x8"}
     able = [space.schedules[n] for n in space.trial_on(eight)]
-    assert {s.m for s in able if isinstance(s, MatrixSchedule)} == {8}
+    assert {s.m for s in able if isinstance(s, MatrixGemmSchedule)} == {8}
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_the_space_has_some_for_each_unit() -> None:
 )
 def test_objections(change: dict[str, object], words: str) -> None:
     (kernel,) = products(LAYERS[0])
-    assert words in WGSL.objection(kernel, replace(MatrixSchedule(), **change))  # type: ignore[arg-type]
+    assert words in WGSL.objection(kernel, replace(MatrixGemmSchedule(), **change))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from tilewright.graph.node import Graph, graph_input, reduce
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
+from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.packing import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
@@ -37,7 +37,7 @@ def test_the_space_starts_with_what_the_target_does(columns: int, rows: int) -> 
     assert others
     usual = WGSL.code(kernel, first).body
     for schedule in others:
-        assert isinstance(schedule, ReductionSchedule)
+        assert isinstance(schedule, WorkgroupReductionSchedule)
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
         assert schedule.width or WGSL.code(kernel, schedule).body != usual
@@ -75,15 +75,15 @@ def test_a_sum_of_one_element() -> None:
 def test_subgroups_of_the_class_come_first() -> None:
     for device, width in (("webgpu-nvidia", 32), ("webgpu-intel-gen-9", 16)):
         best = space_of(sums(1000), CLASSES[device]).schedules[1]
-        assert isinstance(best, ReductionSchedule)
+        assert isinstance(best, WorkgroupReductionSchedule)
         assert best.width == width
 
 
 def test_a_kernel_needs_its_subgroups_and_waits_for_no_other() -> None:
-    kernel, schedule = sums(1000), ReductionSchedule(64, 16)
+    kernel, schedule = sums(1000), WorkgroupReductionSchedule(64, 16)
     code = WGSL.code(kernel, schedule)
     assert code.needs == schedule.features == {"subgroups", "subgroups-16"}
-    alone = WGSL.code(kernel, ReductionSchedule(32, 32)).body
+    alone = WGSL.code(kernel, WorkgroupReductionSchedule(32, 32)).body
     assert "var<workgroup>" not in alone
     assert "workgroupBarrier" not in alone
 
@@ -91,12 +91,12 @@ def test_a_kernel_needs_its_subgroups_and_waits_for_no_other() -> None:
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        (ReductionSchedule(48), "a power of two"),
-        (ReductionSchedule(512), "a power of two up to 256"),
-        (ReductionSchedule(64, 24), "width is 0, or one of"),
-        (ReductionSchedule(32, 64), "up to threads"),
-        (ReductionSchedule(128), "too short for 128 threads"),
+        (WorkgroupReductionSchedule(48), "a power of two"),
+        (WorkgroupReductionSchedule(512), "a power of two up to 256"),
+        (WorkgroupReductionSchedule(64, 24), "width is 0, or one of"),
+        (WorkgroupReductionSchedule(32, 64), "up to threads"),
+        (WorkgroupReductionSchedule(128), "too short for 128 threads"),
     ],
 )
-def test_objections(schedule: ReductionSchedule, words: str) -> None:
+def test_objections(schedule: WorkgroupReductionSchedule, words: str) -> None:
     assert words in WGSL.objection(sums(100), schedule)

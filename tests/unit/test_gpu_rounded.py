@@ -39,7 +39,7 @@ from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round
-from tilewright.targets.gpu.product.strategies import FEW_ROWS, ROUNDED, ROUNDED_EACH
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, FEW_ROWS_INT8, ROUNDED_EACH
 from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
@@ -125,7 +125,7 @@ def test_any_schedule(name: str, seed: int) -> None:
     graph, x, values = made(CASES[name])
     rng = Random(f"rounded {name} {seed}")
     schedule = random_rounded(rng)
-    got = by_groups(ROUNDED, graph, {"x": x}, lambda _: schedule)
+    got = by_groups(FEW_ROWS_INT8, graph, {"x": x}, lambda _: schedule)
     want = -(in_bytes(x, schedule.unit) @ values)
     size = np.abs(x.astype("f8")) @ np.abs(values)
     # a number in the middle between two bytes may become either
@@ -145,9 +145,9 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
     case = CASES["one row"]
     graph, x, values = made(case)
     x[0, :16] = number
-    got = by_groups(ROUNDED, graph, {"x": x}, ROUNDED.default)
+    got = by_groups(FEW_ROWS_INT8, graph, {"x": x}, FEW_ROWS_INT8.default)
     if np.isfinite(number):
-        want = -(in_bytes(x, ROUNDED.default(kernel_of(case)).unit) @ values)
+        want = -(in_bytes(x, FEW_ROWS_INT8.default(kernel_of(case)).unit) @ values)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     else:
         assert not np.isfinite(got).any()
@@ -157,7 +157,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
 def test_nobody_rounds_unasked(loose: str) -> None:
     kernel = kernel_of(replace(CASES["one row"], loose=loose))
     assert "may not be rounded" in FewRowsInt8Schedule().objection(kernel)
-    assert not ROUNDED.defaults_with_features(kernel)
+    assert not FEW_ROWS_INT8.defaults_with_features(kernel)
     space = space_of(kernel, CLASSES["webgpu"])
     assert not any(isinstance(s, FewRowsInt8Schedule) for s in space.schedules)
 
@@ -191,7 +191,7 @@ def test_what_is_no_schedule(schedule: Schedule, said: str) -> None:
 
 def test_long_rows_lie_in_shared_memory_by_parts() -> None:
     kernel = kernel_of(Case(3, 8192, 16, 32))
-    schedule = ROUNDED.default(kernel)
+    schedule = FEW_ROWS_INT8.default(kernel)
     assert schedule.r1
     assert not schedule.objection(kernel)
 

@@ -28,9 +28,13 @@ from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
-from tilewright.targets.gpu.product.schedule import GroupSchedule, SubgroupSchedule, read_together
-from tilewright.targets.gpu.product.strategies import SHUFFLED_EACH, SHUFFLES
+from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
+from tilewright.targets.gpu.product.schedule import (
+    RegisterGemmSchedule,
+    SubgroupGemmSchedule,
+    read_together,
+)
+from tilewright.targets.gpu.product.strategies import SHUFFLED_EACH, SUBGROUP_GEMM
 from tilewright.targets.gpu.workgroup_limits import SUBGROUPS, size_of
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
@@ -55,7 +59,7 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     def pick(kernel: Kernel) -> Schedule:
         return random_shuffles(rng, read_together(kernel))
 
-    got = by_groups(SHUFFLES, graph, values, pick, packing)
+    got = by_groups(SUBGROUP_GEMM, graph, values, pick, packing)
     np.testing.assert_array_equal(got, want)
 
 
@@ -66,7 +70,7 @@ LARGE = [n for n, case in blocks.CASES.items() if case.rows >= 4 and case.column
 def test_weights_of_few_bits(name: str) -> None:
     graph, values = blocks.made(name)
     rng = Random(f"shuffles {name}")
-    got = by_groups(SHUFFLES, graph, values, lambda _: random_shuffles(rng, least=8))
+    got = by_groups(SUBGROUP_GEMM, graph, values, lambda _: random_shuffles(rng, least=8))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
@@ -77,10 +81,10 @@ def test_warps_of_32(name: str, unrolled: bool) -> None:
     """Two above each other, two side by side."""
     graph, values = made(name)
     (want,) = results(graph, values)
-    schedule = SubgroupSchedule(32, 3, 4, 4, 6, 256, 1, unrolled)
+    schedule = SubgroupGemmSchedule(32, 3, 4, 4, 6, 256, 1, unrolled)
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        if SHUFFLES.suits(kernel):
+        if SUBGROUP_GEMM.suits(kernel):
             on_cpu(CUDA.code(kernel, schedule), buffers)
         else:
             run_kernel(kernel, buffers)
@@ -95,17 +99,17 @@ def product(m: int = 384, k: int = 768, n: int = 768) -> Kernel:
 
 
 def test_nobody_waits_and_nothing_is_shared() -> None:
-    code = WGSL.code(product(), SubgroupSchedule(16, 8, 8, 4, 16, 128, 1, unrolled=True))
+    code = WGSL.code(product(), SubgroupGemmSchedule(16, 8, 8, 4, 16, 128, 1, unrolled=True))
     assert "workgroupBarrier" not in code.body
     assert "var<workgroup>" not in code.body
 
 
 def test_what_lies_beyond_the_ends_is_asked_for() -> None:
     """Of rows, steps and columns, wherever there are some."""
-    exact = WGSL.code(product(16, 32, 64), SubgroupSchedule(16, 8, 4, 4, 16, 64)).body
+    exact = WGSL.code(product(16, 32, 64), SubgroupGemmSchedule(16, 8, 4, 4, 16, 64)).body
     assert "select(" not in str(exact)
     for sizes, count in (((17, 32, 64), 8), ((16, 33, 64), 8 + 4), ((16, 32, 60), 4)):
-        text = str(WGSL.code(product(*sizes), SubgroupSchedule(16, 8, 4, 4, 16, 64)).body)
+        text = str(WGSL.code(product(*sizes), SubgroupGemmSchedule(16, 8, 4, 4, 16, 64)).body)
         assert text.count("select(") == count
 
 
@@ -123,12 +127,12 @@ def test_devices_without_subgroups_are_offered_none() -> None:
 
 def test_what_runs_untuned_is_what_it_was() -> None:
     kernel = product()
-    assert isinstance(WGSL.default(kernel, "core"), GroupSchedule)
+    assert isinstance(WGSL.default(kernel, "core"), RegisterGemmSchedule)
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))
     assert [c.schedule.form for c in WGSL.usable_codes(code, lambda _: True, frozenset())] == [
         "group"
     ]
-    winner = WGSL.code(kernel, SubgroupSchedule())
+    winner = WGSL.code(kernel, SubgroupGemmSchedule())
     able = WGSL.usable_codes(winner, lambda _: True, frozenset())
     assert [c.schedule.form for c in able] == ["shuffle", "group"]
 
@@ -139,7 +143,7 @@ def test_they_come_after_the_tiles(device: str, sizes: tuple[int, int, int]) -> 
     kernel, class_ = product(*sizes), CLASSES[device]
     target = WGSL if device.startswith("webgpu") else CUDA
     found = target.candidates(kernel, class_, 1.0)
-    ours = [c for c in found if isinstance(c.schedule, SubgroupSchedule)]
+    ours = [c for c in found if isinstance(c.schedule, SubgroupGemmSchedule)]
     tiles = [c for c in found if c.schedule.form == "group"]
     assert found == [*tiles, *ours]
     assert len({c.schedule for c in ours}) == len(ours)
@@ -159,9 +163,9 @@ def test_narrow_products_have_no_lanes_without_columns() -> None:
     assert not _ours(product(64, 64, 6), "webgpu")
 
 
-def _ours(kernel: Kernel, device: str) -> list[SubgroupSchedule]:
+def _ours(kernel: Kernel, device: str) -> list[SubgroupGemmSchedule]:
     schedules = space_of(kernel, CLASSES[device]).schedules
-    return [s for s in schedules if isinstance(s, SubgroupSchedule)]
+    return [s for s in schedules if isinstance(s, SubgroupGemmSchedule)]
 
 
 def test_no_text_assigns_to_what_does_not_change() -> None:
@@ -183,10 +187,10 @@ def test_on_cuda_only_threads_of_a_warp_have_what_others_have() -> None:
                 "__shfl_sync(0xffffffffu, own0, "
                 in build(kernel, schedule, "cuda", CLASSES[device].variant).module.decode()
             )
-    assert "has no subgroups-128" in CUDA.objection(kernel, SubgroupSchedule(128, y1=512))
-    assert "has no subgroups-16" in CUDA.objection(kernel, SubgroupSchedule(16, y1=64))
+    assert "has no subgroups-128" in CUDA.objection(kernel, SubgroupGemmSchedule(128, y1=512))
+    assert "has no subgroups-16" in CUDA.objection(kernel, SubgroupGemmSchedule(16, y1=64))
     row = sums()
-    assert "has no subgroups-128" in CUDA.objection(row, ReductionSchedule(128, 128))
+    assert "has no subgroups-128" in CUDA.objection(row, WorkgroupReductionSchedule(128, 128))
     widths = {getattr(c.schedule, "width", 0) for c in CUDA.candidates(row, CLASSES["cuda"], 1.0)}
     assert widths == {0, 32}
 
@@ -201,19 +205,19 @@ def sums() -> Kernel:
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (SubgroupSchedule(24, y1=96), "width is one of"),
-        (SubgroupSchedule(y0=6, y1=192), "y0 is a multiple of 4"),
-        (SubgroupSchedule(x1=12), "x1 one of x0"),
-        (SubgroupSchedule(y1=64), "y1 one of y0 * width"),
-        (SubgroupSchedule(r0=6), "r0 divides width"),
-        (SubgroupSchedule(4, y1=16, r0=8), "r0 divides width"),
-        (SubgroupSchedule(x0=16, x1=16, y0=16, y1=512), "at most 128 sums"),
-        (SubgroupSchedule(64, 16, 8, 4, 16, 512, unrolled=True), "at most 1024 vectors"),
-        (SubgroupSchedule(x1=128), "at most 256 threads"),
-        (SubgroupSchedule(unrolled=3), "unrolled is one of"),  # type: ignore[arg-type]
+        (SubgroupGemmSchedule(24, y1=96), "width is one of"),
+        (SubgroupGemmSchedule(y0=6, y1=192), "y0 is a multiple of 4"),
+        (SubgroupGemmSchedule(x1=12), "x1 one of x0"),
+        (SubgroupGemmSchedule(y1=64), "y1 one of y0 * width"),
+        (SubgroupGemmSchedule(r0=6), "r0 divides width"),
+        (SubgroupGemmSchedule(4, y1=16, r0=8), "r0 divides width"),
+        (SubgroupGemmSchedule(x0=16, x1=16, y0=16, y1=512), "at most 128 sums"),
+        (SubgroupGemmSchedule(64, 16, 8, 4, 16, 512, unrolled=True), "at most 1024 vectors"),
+        (SubgroupGemmSchedule(x1=128), "at most 256 threads"),
+        (SubgroupGemmSchedule(unrolled=3), "unrolled is one of"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_schedule(schedule: SubgroupSchedule, said: str) -> None:
+def test_what_is_no_schedule(schedule: SubgroupGemmSchedule, said: str) -> None:
     assert said in WGSL.objection(product(), schedule)
 
 
@@ -221,12 +225,12 @@ def test_what_is_no_schedule(schedule: SubgroupSchedule, said: str) -> None:
 def test_steps_that_come_together_are_used_together(name: str) -> None:
     (step,) = steps_of(optimise(made(name)[0], PACKING))
     assert read_together(step.kernel) == TOGETHER[name]
-    schedule = SubgroupSchedule(4, 4, 4, 2, 4, 16)
+    schedule = SubgroupGemmSchedule(4, 4, 4, 2, 4, 16)
     assert "multiple of the 4 steps" in schedule.objection(step.kernel)
     assert not replace(schedule, r0=4).objection(step.kernel)
 
 
 def test_other_kernels_have_none() -> None:
     few = product_kernel("mk,kn->mn", (2, 512), (512, 96), weight=True)
-    assert "'shuffle'" in WGSL.objection(few, SubgroupSchedule(4, y1=16))
+    assert "'shuffle'" in WGSL.objection(few, SubgroupGemmSchedule(4, y1=16))
     assert not _ours(few, "webgpu")

@@ -19,12 +19,12 @@ from tilewright.kernel import interp
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.attention.schedule import HeadSchedule
+from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
 from tilewright.targets.gpu.product.schedule import (
     FewRowsSchedule,
-    GroupSchedule,
+    RegisterGemmSchedule,
     Sizes,
-    SubgroupSchedule,
+    SubgroupGemmSchedule,
 )
 from tilewright.targets.gpu.strategy import MOST
 from tilewright.targets.scalar_lowering import Plain
@@ -61,10 +61,10 @@ def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> Non
         assert 1 <= len([s for s in others if not s.features]) < MOST
         assert len(set(found.schedules)) == len(found.schedules)
         for schedule in found.schedules:
-            assert isinstance(schedule, GroupSchedule | SubgroupSchedule)
+            assert isinstance(schedule, RegisterGemmSchedule | SubgroupGemmSchedule)
             assert not target("wgsl").objection(kernel, schedule)
             assert schedule.threads <= device.machine.threads
-            if isinstance(schedule, GroupSchedule):
+            if isinstance(schedule, RegisterGemmSchedule):
                 assert schedule.shared <= device.machine.shared
 
 
@@ -80,9 +80,9 @@ def test_classes_differ_in_order() -> None:
 
 def test_most_candidates_are_other_shapes_and_some_other_settings() -> None:
     found = space_of(kernel_of("K0"), CLASSES["webgpu"]).schedules
-    shapes = {(s.x0, s.y0, s.x1, s.y1, s.r1) for s in found if isinstance(s, GroupSchedule)}
+    shapes = {(s.x0, s.y0, s.x1, s.y1, s.r1) for s in found if isinstance(s, RegisterGemmSchedule)}
     assert len(shapes) >= 20
-    assert {s.ahead for s in found if isinstance(s, GroupSchedule)} == {False, True}
+    assert {s.ahead for s in found if isinstance(s, RegisterGemmSchedule)} == {False, True}
 
 
 def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
@@ -107,7 +107,9 @@ def a_head() -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("made", "kind"), [(few_rows, FewRowsSchedule), (a_head, HeadSchedule)])
+@pytest.mark.parametrize(
+    ("made", "kind"), [(few_rows, FewRowsSchedule), (a_head, AttentionSomeRowsSchedule)]
+)
 def test_spaces_without_a_model_begin_near_the_default(
     made: Callable[[], Kernel], kind: type[Schedule]
 ) -> None:
@@ -126,7 +128,7 @@ def test_spaces_without_a_model_begin_near_the_default(
 
 
 def test_what_waits_for_nobody_is_no_group() -> None:
-    alone = GroupSchedule(x0=4, y0=4, r0=1, x1=4, y1=4, r1=4)
+    alone = RegisterGemmSchedule(x0=4, y0=4, r0=1, x1=4, y1=4, r1=4)
     assert "two threads" in target("wgsl").objection(kernel_of("K0"), alone)
 
 
@@ -148,7 +150,7 @@ def test_every_candidate_computes_the_product(name: str, every: int) -> None:
 
 def test_a_candidate_is_text_with_invocations() -> None:
     kernel = kernel_of("small")
-    schedule = GroupSchedule(4, 4, 4, 8, 32, 8)
+    schedule = RegisterGemmSchedule(4, 4, 4, 8, 32, 8)
     made = build(kernel, schedule, "wgsl", "core")
     assert made.extension == "wgsl"
     assert f"@workgroup_size({schedule.threads})" in made.module.decode()

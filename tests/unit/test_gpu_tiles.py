@@ -27,7 +27,7 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.kernel.layout import Packing, Panels
-from tilewright.targets.gpu.product.strategies import REGISTERS
+from tilewright.targets.gpu.product.strategies import REGISTER_GEMM
 from tilewright.targets.packing import PACKING
 
 #: (equation, shapes, whether the second operand is a weight)
@@ -85,5 +85,5 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     graph, values = made(name)
     (want,) = results(graph, values)
     rng = Random(f"{name}{seed}")
-    got = by_groups(REGISTERS, graph, values, lambda _: random_tile(rng), packing)
+    got = by_groups(REGISTER_GEMM, graph, values, lambda _: random_tile(rng), packing)
     np.testing.assert_array_equal(got, want)

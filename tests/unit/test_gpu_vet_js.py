@@ -20,10 +20,10 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.attention.schedule import HeadSchedule
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.matrix.strategies import MATRICES as BY_MATRICES
-from tilewright.targets.gpu.product.schedule import GroupSchedule, SubgroupSchedule
+from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, SubgroupGemmSchedule
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.prelude import LINES, head
 from tilewright.tuning.candidates import build, space_of
@@ -52,7 +52,7 @@ def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
 def good() -> Text:
     """A kernel of 64 threads, whose loop over blocks is made `FOR`."""
     kernel = product_kernel("mk,kn->mn", (40, 64), (64, 48), weight=True)
-    made = build(kernel, GroupSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
+    made = build(kernel, RegisterGemmSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
     text = made.module.decode()
     ((line, name),) = re.findall(r"(  for \(var (block\d+): i32 = 0;.*\n)", text)
     return text.replace(line, FOR).replace(name, "block5"), made.tiles
@@ -70,7 +70,7 @@ def test_candidates_pass(sizes: tuple[int, int, int]) -> None:
 def test_attention_that_ends_at_run_time_passes() -> None:
     """It reads a number that all threads share, by a pointer, and leaves its loop early."""
     (kernel,) = attentions(compiled(VARIANTS["cached"]())[1])
-    made = build(kernel, HeadSchedule(4, 32, 32), "wgsl", "core")
+    made = build(kernel, AttentionSomeRowsSchedule(4, 32, 32), "wgsl", "core")
     text = made.module.decode()
     assert "workgroupUniformLoad(&" in text
     assert "break;" in text
@@ -247,7 +247,7 @@ def test_features_pass_where_the_device_was_opened_with_them(good: Text, name: s
 def bytes_kernel() -> Kernel:
     graph, _ = quantised_graph(12)
     (kernel,) = (
-        s.kernel for s in steps_of(optimise(graph, PACKING)) if BY_MATRICES.suits(s.kernel)
+        s.kernel for s in steps_of(optimise(graph, PACKING)) if MATRIX_GEMM.suits(s.kernel)
     )
     return kernel
 
@@ -267,7 +267,7 @@ def test_products_by_subgroups_pass() -> None:
     """In groups of whole subgroups, of each size; a text is not too long."""
     kernel = product_kernel("mk,kn->mn", (4096, 4096), (4096, 4096), weight=True)
     found = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "shuffle"]
-    assert {s.unrolled for s in found if isinstance(s, SubgroupSchedule)} == {False, True}
+    assert {s.unrolled for s in found if isinstance(s, SubgroupGemmSchedule)} == {False, True}
     made = [build(kernel, s, "wgsl", "core") for s in found]
     texts = [(one.module.decode(), one.tiles, one.features) for one in made]
     assert run(ASKING, texts=texts) == [""] * len(texts)
@@ -289,7 +289,7 @@ MATRICES = {
 @pytest.mark.parametrize("change", MATRICES)
 def test_no_other_pointers_pass(change: str) -> None:
     old, new = MATRICES[change]
-    made = build(bytes_kernel(), MatrixSchedule(rows=1, columns=1), "wgsl", "core")
+    made = build(bytes_kernel(), MatrixGemmSchedule(rows=1, columns=1), "wgsl", "core")
     text = re.sub(r"&b\d+(\[\w+\])?, ", "&b5, ", made.module.decode())
     assert old in text
     given = [(t, made.tiles, made.features) for t in (text, text.replace(old, new))]

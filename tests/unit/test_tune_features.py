@@ -27,7 +27,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, graph_input, node
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -146,7 +146,7 @@ def test_a_relinked_bundle_starts_with_the_winner_where_it_runs(
 ) -> None:
     """Elsewhere with what the compiler chose."""
     spec, found = space(bundle)
-    best = next(n for n in able(found, UNITS) if isinstance(found.schedules[n], MatrixSchedule))
+    best = next(n for n in able(found, UNITS) if isinstance(found.schedules[n], MatrixGemmSchedule))
     write(relink(bundle, DEVICE, {spec: found.schedules[best]}), tmp_path / "again")
     again = open_bundle(tmp_path / "again")
     for features, own in zip(HAS.values(), (0, 0, best), strict=True):

@@ -40,7 +40,7 @@ class Search:
     settings: Callable[[Any], Iterable[Any]] = _alone
 
 
-class Alternative(Protocol[S, M]):
+class Strategy(Protocol[S, M]):
     """A strategy that adds candidates to those of another one; it never gives a default.
 
     S: its schedules;  M: the target's data about limits of the device
@@ -66,7 +66,7 @@ class Alternative(Protocol[S, M]):
         """The loop nest of one tile, for a schedule without an objection."""
 
 
-class Strategy(Alternative[S, M], Protocol[S, M]):
+class DefaultStrategy(Strategy[S, M], Protocol[S, M]):
     """A strategy that also gives a default."""
 
     def default(self, kernel: Kernel, machine: M, /) -> Schedule:
@@ -74,9 +74,9 @@ class Strategy(Alternative[S, M], Protocol[S, M]):
         candidate."""
 
 
-def kinds_by_form(strategies: Iterable[Alternative[Any, Any]]) -> Mapping[str, type[Schedule]]:
-    """Every type of schedule by the name of its form, as JSON has it."""
-    return {kind.form: kind for strategy in strategies for kind in strategy.kinds}
+def kinds_by_form(kinds: Iterable[type[Schedule]]) -> Mapping[str, type[Schedule]]:
+    """These types of schedule by the name of their form, as JSON has it."""
+    return {kind.form: kind for kind in kinds}
 
 
 def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]]) -> Schedule:

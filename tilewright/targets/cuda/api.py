@@ -24,13 +24,18 @@ from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.steps import LaunchEncoder
-from tilewright.targets.cuda.strategies import TALL, WARPS
-from tilewright.targets.gpu.attention.strategies import ONE
-from tilewright.targets.gpu.gpu_target import GROUP_THREADS, STRATEGIES, GroupTarget, group_of
+from tilewright.targets.cuda.strategies import TENSOR_CORES, TRANSPOSED_TILE
+from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW
+from tilewright.targets.gpu.gpu_target import (
+    GROUP_THREADS,
+    STRATEGIES,
+    WorkgroupTarget,
+    workgroup_threads,
+)
 from tilewright.targets.gpu.matrix.schedule import WARPGROUP
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
-from tilewright.targets.gpu.product.strategies import REGISTERS, ROUNDED, SHUFFLES
+from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vectors import alignments
 from tilewright.targets.gpu.workgroup_limits import MATRIX, size_of
 from tilewright.targets.packing import PACKING
@@ -42,7 +47,7 @@ from tilewright.targets.ticket_protocol import TURNS
 MEMORY = MemoryKind(unit=1, head=256, each=lambda dtype: dtype.size)
 
 
-class Cuda(GroupTarget):
+class Cuda(WorkgroupTarget):
     """The CUDA target.  Its one instance is in targets/__init__.py."""
 
     name = "cuda"
@@ -56,10 +61,10 @@ class Cuda(GroupTarget):
         halves=True,
     )
     classes = CLASSES
-    strategies = tuple(TALL if s is REGISTERS else s for s in STRATEGIES)
+    strategies = tuple(TRANSPOSED_TILE if s is REGISTER_GEMM else s for s in STRATEGIES)
     #: f16 values are multiplied by matrix units only; attention is computed in f32.
-    alternatives = (WARPS, ONE, SHUFFLES)
-    others = (SINGLE, ROUNDED)
+    alternatives = (TENSOR_CORES, ATTENTION_ONE_ROW, SUBGROUP_GEMM)
+    others = (SINGLE, FEW_ROWS_INT8)
 
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
         """Features of `needs` that CUDA lacks.  Only matrix units work across warps: every other
@@ -76,7 +81,7 @@ class Cuda(GroupTarget):
         made = {
             "prelude": prelude(),
             "text": str(code.body),
-            "group": group_of(code.loops),
+            "group": workgroup_threads(code.loops),
             "shared": dynamic_of(code.loops),
             "scalars": len(scalars),
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.targets.cuda.features import WARP, Capability, shared_of
 from tilewright.targets.device_class import DeviceClass
-from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.lite_space import Core
 
 KIND, VENDOR = "cuda", "nvidia"
@@ -20,7 +20,7 @@ VARIANT = "sm-70"
 
 
 @dataclass(frozen=True)
-class CudaGroup(Group):
+class CudaLimits(WorkgroupLimits):
     """Limits of thread blocks in a class.  capability: the least compute capability of its
     devices."""
 
@@ -51,7 +51,7 @@ def _classes() -> Iterator[DeviceClass]:
 def _class(name: str, capability: Capability, figures: tuple[int, int]) -> DeviceClass:
     id, fallback = (f"{KIND}-{name}", KIND) if name else (KIND, "")
     core, shared = Core("gpu", REGISTERS, *figures, WARP), min(map(shared_of, GPUS))
-    group = CudaGroup(shared=shared_of(capability) if name else shared, capability=capability)
+    group = CudaLimits(shared=shared_of(capability) if name else shared, capability=capability)
     return DeviceClass(
         id, KIND, KIND, VENDOR, name, frozenset(), core, group, VARIANT, fallback
     )  # fmt: skip

@@ -13,7 +13,7 @@ from tilewright.base.errors import required
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Call, Dot, Load
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 
 #: What a multiprocessor does in a clock: arithmetic operations; multiply-adds of a matrix unit with
 #: 8-bit operands; bytes read from L2 or memory.  Public figures of GPUs since 2017 are within a
@@ -39,7 +39,7 @@ def passes_per_chunk(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
 def clocks(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> float:
     """Clocks of these statements for all threads of a group."""
     operations, products, read = _counts(fn, stmts)
-    taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * group_of(fn)
+    taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * workgroup_threads(fn)
     return max(taken, LATENCY) if read else taken
 
 

@@ -22,7 +22,7 @@ from tilewright.targets.cuda.chunks import Chunks, chunks_of
 from tilewright.targets.cuda.clock_model import is_long_tile, passes_per_chunk
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 
 #: Parameters of the elastic form beyond those of the plain form: the fields of `Turn`, in order.
 FIELDS = (
@@ -60,7 +60,7 @@ class Elastic:
 
 def elastic(fn: TileFn) -> Elastic:
     """Writes the elastic form of a kernel; the function is named `k`."""
-    d, threads, parts = CudaDialect(fn), group_of(fn), chunks_of(fn)
+    d, threads, parts = CudaDialect(fn), workgroup_threads(fn), chunks_of(fn)
     given = ", ".join((*parameters(fn, d), *FIELDS))
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     shares = parts is not None and not parts.ahead

@@ -34,7 +34,7 @@ from tilewright.kernel.spec import EIGHT
 from tilewright.targets.brace_text import at, body, condition
 from tilewright.targets.c_family import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import units, warpgroups
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.vectors import packs_bytes
 
 #: Tensors with fewer elements have 32-bit indices.
@@ -242,7 +242,8 @@ def kind_of(dtype: DType) -> str:
 def kernel(fn: TileFn) -> str:
     """Writes the plain form of a kernel; the function is named `k`."""
     d = CudaDialect(fn)
-    head = f"KERNEL void __launch_bounds__({group_of(fn)}) k({', '.join(parameters(fn, d))}) {{"
+    bounds = f"__launch_bounds__({workgroup_threads(fn)})"
+    head = f"KERNEL void {bounds} k({', '.join(parameters(fn, d))}) {{"
     inside = list(tile_of(fn, d, "blockIdx.x"))
     if not fn.thread:
         inside.append(f"if ({fn.tile.name} >= count) return;")

@@ -13,7 +13,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.plan import Plan
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.features import EVERY, ONLY, least
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.protocol import Code
 from tilewright.targets.scalar_lowering import numbers_of
@@ -55,7 +55,7 @@ class LaunchEncoder:
         found: dict[str, object] = {
             "slot": self._slots.setdefault(text, len(self._slots)),
             "count": count,
-            "group": group_of(code.loops),
+            "group": workgroup_threads(code.loops),
             "scalars": scalars,
         }
         if shared := dynamic_of(code.loops):

@@ -14,7 +14,7 @@ from math import ceil, sqrt
 
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.cuda.classes import CudaGroup
+from tilewright.targets.cuda.classes import CudaLimits
 from tilewright.targets.cuda.features import (
     CONFIGURATIONS,
     OF_GROUPS,
@@ -23,13 +23,13 @@ from tilewright.targets.cuda.features import (
     features_of,
 )
 from tilewright.targets.gpu.matrix.operands import LINE, STAGES
-from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
-from tilewright.targets.gpu.matrix.strategies import Matrices, worth_trying
-from tilewright.targets.gpu.product.schedule import GroupSchedule, Sizes
+from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule
+from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import RegisterGemm
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.workgroup_limits import CORES, Group
+from tilewright.targets.gpu.workgroup_limits import CORES, WorkgroupLimits
 from tilewright.targets.lite_space import Core
 
 #: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
@@ -68,13 +68,13 @@ class TransposedTile(RegisterGemm):
     WGSL does not try it first (decision 61).
     """
 
-    def default(self, kernel: Kernel) -> GroupSchedule:
+    def default(self, kernel: Kernel) -> RegisterGemmSchedule:
         usual = super().default(kernel)
         wide = (usual.x1, usual.y1, usual.threads) == WIDE
         return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
 
 
-class TensorCores(Matrices):
+class TensorCores(MatrixGemm):
     """Products by the matrix units (tensor cores) of warps and of warp groups."""
 
     def suits(self, kernel: Kernel) -> bool:
@@ -83,25 +83,25 @@ class TensorCores(Matrices):
         return able and operands(kernel).m.extent >= LANES
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[MatrixSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[MatrixGemmSchedule, float], ...]:
         """For each type and each kind of unit, the best expected schedules that a device can
         run."""
-        own = of_kind(group, CudaGroup, "a class of CUDA says its capability", kernel=kernel.name)
-        found, has = list[tuple[MatrixSchedule, float]](), features_of(own.capability)
+        own = of_kind(group, CudaLimits, "a class of CUDA says its capability", kernel=kernel.name)
+        found, has = list[tuple[MatrixGemmSchedule, float]](), features_of(own.capability)
         for types in CONFIGURATIONS:
             for shapes in (_shapes, _of_groups):
                 able = [s for s in _ranked(kernel, types, shapes) if s.features <= has]
                 found += [(s, cost(s, kernel)) for s in able[:EACH]]
         return tuple(found)
 
-    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixGemmSchedule, ...]:
         """Default schedules, best expected first: one for warp groups, then for each type and each
         size of shared memory the best one with asynchronous copies; those without such copies come
         last."""
         if not self.suits(kernel):
             return ()
-        found = dict[MatrixSchedule, None]()
+        found = dict[MatrixGemmSchedule, None]()
         by_groups = _ranked(kernel, "f16-f32", _of_groups)[:1]
         found |= dict.fromkeys(by_groups)
         for types in ("f16-f32", "u8-i32", "tf32-f32", "i8-i32"):
@@ -112,10 +112,10 @@ class TensorCores(Matrices):
         return tuple(sorted(found, key=lambda s: (s.stages == 1, cost(s, kernel))))
 
 
-Shapes = Callable[[str, Sizes], Iterator[MatrixSchedule]]
+Shapes = Callable[[str, Sizes], Iterator[MatrixGemmSchedule]]
 
 
-def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
+def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixGemmSchedule]:
     """All schedules of a type that a kernel can have, best expected first."""
     if not TYPES[types].suits(kernel):
         return []
@@ -123,35 +123,37 @@ def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
     return sorted(able, key=lambda s: (cost(s, kernel), -s.n, str(s)))
 
 
-def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     m, n, k = map(int, CONFIGURATIONS[types][0].split("x"))
     size = TYPES[types].operand.size
     choices = every(RESULTS, WARPS_OF, BLOCKS, SLICES, (1, *STAGES))
     for (rows, columns), (down, along), block, slices, stages in choices:
         r1 = slices * block // (k * size)
-        s = MatrixSchedule(
+        s = MatrixGemmSchedule(
             types, m, n, k, WARP, rows, columns, down, along, r1, slices=slices, stages=stages
         )
         yield from worth_trying(s, sizes)
 
 
-def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     if types != "f16-f32":
         return
     units = (map(int, size.split("x")) for size in OF_GROUPS[1:])
     choices = every(map(tuple, units), GROUP_RESULTS, GROUPS, STAGES)
     for (m, n, k), (rows, columns), (down, along), stages in choices:
         r1 = LINE // (k * TYPES[types].operand.size)
-        s = MatrixSchedule(types, m, n, k, WARPGROUP, rows, columns, down, along, r1, stages=stages)
+        s = MatrixGemmSchedule(
+            types, m, n, k, WARPGROUP, rows, columns, down, along, r1, stages=stages
+        )
         yield from worth_trying(s, sizes)
 
 
-def cost(s: MatrixSchedule, kernel: Kernel) -> float:
+def cost(s: MatrixGemmSchedule, kernel: Kernel) -> float:
     """The expected cost in the unit of product/cost_model.py: f32 multiply-adds of all cores."""
     return cycles(s, Sizes.of(kernel)) * CORES * PACE
 
 
-def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
+def cycles(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     """The cycles that a multiprocessor is expected to take."""
     types = TYPES[s.types]
     step = types.operand.size * types.group
@@ -172,4 +174,4 @@ def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
     return most * (ceil(sizes.steps / s.depth) * block + ENDS)
 
 
-TALL, WARPS = TransposedTile(), TensorCores()
+TRANSPOSED_TILE, TENSOR_CORES = TransposedTile(), TensorCores()

@@ -19,7 +19,7 @@ from tilewright.targets.gpu.attention import strategies as attention
 from tilewright.targets.gpu.matrix import strategies as matrix
 from tilewright.targets.gpu.pointwise import strategies as pointwise
 from tilewright.targets.gpu.product import strategies as product
-from tilewright.targets.gpu.strategy import AnyAlternative, AnyStrategy, limits_of
+from tilewright.targets.gpu.strategy import AnyDefaultStrategy, AnyStrategy, limits_of
 from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.scalar_lowering import Plain, PlainTarget
 from tilewright.targets.schedule import Schedule
@@ -29,31 +29,31 @@ from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
 GROUP_THREADS = 64
 
 #: Strategies that use groups of threads.  A kernel gets the default of the first one that suits it.
-STRATEGIES: tuple[AnyStrategy, ...] = (
-    product.REGISTERS,
+STRATEGIES: tuple[AnyDefaultStrategy, ...] = (
+    product.REGISTER_GEMM,
     product.FEW_ROWS,
-    attention.SOME,
-    product.BYTES,
-    pointwise.REDUCTIONS,
-    pointwise.MAPS,
+    attention.ATTENTION_SOME_ROWS,
+    product.INTEGER_GEMM,
+    pointwise.WORKGROUP_REDUCTION,
+    pointwise.VECTOR_MAP,
 )
 #: Strategies that only add candidates, in this order.
-ALTERNATIVES: tuple[AnyAlternative, ...] = (
-    matrix.MATRICES,
-    product.HALVES_BY_TILES,
-    product.ROUNDED,
-    attention.MANY,
-    attention.ONE,
-    product.SHUFFLES,
+ALTERNATIVES: tuple[AnyStrategy, ...] = (
+    matrix.MATRIX_GEMM,
+    product.F16_GEMM,
+    product.FEW_ROWS_INT8,
+    attention.ATTENTION_MANY_ROWS,
+    attention.ATTENTION_ONE_ROW,
+    product.SUBGROUP_GEMM,
 )
 
 
-def group_of(fn: TileFn) -> int:
+def workgroup_threads(fn: TileFn) -> int:
     """Threads of a group: those of one tile, or one for each of several tiles."""
     return fn.threads if fn.thread else GROUP_THREADS
 
 
-class GroupTarget(PlainTarget):
+class WorkgroupTarget(PlainTarget):
     """A target that computes kernels by groups of threads where that is faster.
 
     strategies:   a kernel gets the default of the first one that suits it
@@ -61,25 +61,24 @@ class GroupTarget(PlainTarget):
     others:       strategies that only an explicit schedule selects; they add no candidates
     """
 
-    strategies: tuple[AnyStrategy, ...] = STRATEGIES
-    alternatives: tuple[AnyAlternative, ...] = ALTERNATIVES
-    others: tuple[AnyAlternative, ...] = (pointwise.SINGLE,)
+    strategies: tuple[AnyDefaultStrategy, ...] = STRATEGIES
+    alternatives: tuple[AnyStrategy, ...] = ALTERNATIVES
+    others: tuple[AnyStrategy, ...] = (pointwise.SINGLE,)
     facts: Facts
 
     @cached_property
-    def table(self) -> Mapping[type[Schedule], AnyAlternative]:
+    def table(self) -> Mapping[type[Schedule], AnyStrategy]:
         """The strategy of each type of schedule."""
         every = (*self.strategies, *self.alternatives, *self.others)
         return {kind: strategy for strategy in every for kind in strategy.kinds}
 
-    def strategy_of(self, kernel: Kernel) -> AnyStrategy | None:
+    def strategy_of(self, kernel: Kernel) -> AnyDefaultStrategy | None:
         """The strategy for a kernel; None if one thread computes a tile."""
         return next((s for s in self.strategies if s.suits(kernel)), None)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         strategy = self.strategy_of(kernel)
-        schedule: Schedule = Plain() if strategy is None else strategy.default(kernel)
-        return schedule
+        return Plain() if strategy is None else strategy.default(kernel)
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[Schedule, ...]:
         """Schedules to use instead of the default on devices with their features, best first."""
@@ -109,7 +108,7 @@ class GroupTarget(PlainTarget):
         return tuple(found)
 
     def schedule(self, data: Mapping[str, object]) -> Schedule:
-        return schedule_of(data, kinds_by_form(self.table.values())) if data else Plain()
+        return schedule_of(data, kinds_by_form(self.table)) if data else Plain()
 
     def objection(self, kernel: Kernel, schedule: Schedule) -> str:
         strategy = self.table.get(type(schedule))
@@ -119,7 +118,7 @@ class GroupTarget(PlainTarget):
             return f"the schedule form {schedule.form!r} cannot compute {kernel.name}"
         if getattr(schedule, "threads", 0) == 1:
             return "a group has at least two threads, which wait for each other"
-        if objection := strategy.objection(kernel, schedule):
+        if objection := strategy.objection_to_any(kernel, schedule):
             return objection
         missing = sorted(self.lacking(schedule.features))
         return f"the target {self.name} has no {', '.join(missing)}" if missing else ""
@@ -132,7 +131,7 @@ class GroupTarget(PlainTarget):
         strategy = self.table.get(type(schedule))
         if strategy is None or isinstance(classify(kernel), Ordering):
             return pointwise.lower_otherwise(kernel)
-        return strategy.lower(kernel, schedule)
+        return strategy.lower_any(kernel, schedule)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float

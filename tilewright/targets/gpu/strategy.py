@@ -2,6 +2,11 @@
 
 Input: a kernel and the limits of a workgroup. Output: the interface, and a default search order for
 kernels without a cost model: schedules nearest to the default come first.
+
+A strategy has one name: the class `RegisterGemm` has the instance `REGISTER_GEMM` and the schedules
+`RegisterGemmSchedule`, and its loops are in register_gemm.py. Only the form that JSON has may
+differ (docs/spaces.md lists the forms): stores and bundles keep the names that they were written
+with.
 """
 
 from __future__ import annotations
@@ -11,17 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product as every
 from math import log2
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from tilewright.base.errors import of_kind
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.device_class import DeviceClass
-from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import Candidate
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.strategy import Alternative, Search
+from tilewright.targets.strategy import Search, Strategy
 
 S = TypeVar("S", bound=Schedule)
 
@@ -35,18 +41,60 @@ LEAST_THREADS = 16
 UNUSUAL = 1.1
 
 
-class GroupAlternative(Alternative[S, Group], ABC):
-    """An alternative strategy that uses workgroups."""
+class AnyStrategy(ABC):
+    """A strategy as a target's table has it: its schedules may be of any type."""
 
-    kinds: tuple[type[S], ...]
+    @property
+    @abstractmethod
+    def kinds(self) -> tuple[type[Schedule], ...]:
+        """The types of its schedules."""
 
     @abstractmethod
     def suits(self, kernel: Kernel) -> bool:
         """True if it can compute a kernel.  The other methods expect such a kernel."""
 
     @abstractmethod
-    def space(self, kernel: Kernel, core: Core, group: Group) -> Sequence[tuple[S, float]]:
-        """Schedules to try, with their costs, best expected first."""
+    def candidates(
+        self, kernel: Kernel, usual: Schedule, machine: WorkgroupLimits, search: Search
+    ) -> Iterator[Candidate]:
+        """The candidates of the space."""
+
+    def defaults_with_features(self, kernel: Kernel) -> Sequence[Schedule]:
+        """Defaults for devices with their features, best first; () if it does not suit."""
+        return ()
+
+    @abstractmethod
+    def objection_to_any(self, kernel: Kernel, schedule: Schedule) -> str:
+        """`objection`, for a schedule that is known to be one of `kinds`."""
+
+    @abstractmethod
+    def lower_any(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        """`lower`, for a schedule that is known to be one of `kinds`."""
+
+
+class AnyDefaultStrategy(AnyStrategy):
+    """The same, for a strategy that gives a default."""
+
+    @abstractmethod
+    def default(self, kernel: Kernel) -> Schedule:
+        """The default schedule of a kernel, the same for every device."""
+
+
+class WorkgroupStrategy(Strategy[S, WorkgroupLimits], AnyStrategy):
+    """A strategy that uses workgroups.  kind: the type of its schedules"""
+
+    kind: type[S]
+
+    @property
+    def kinds(self) -> tuple[type[S], ...]:
+        return (self.kind,)
+
+    @abstractmethod
+    def space(
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> Sequence[tuple[S | Plain, float]]:
+        """Schedules to try, with their costs, best expected first.  `Plain` stands for the loops
+        without a strategy (`lower_otherwise` in pointwise/strategies.py)."""
 
     @abstractmethod
     def traffic(self, kernel: Kernel, schedule: S) -> tuple[int, float]:
@@ -56,16 +104,12 @@ class GroupAlternative(Alternative[S, Group], ABC):
     def lower(self, kernel: Kernel, schedule: S) -> TileFn:
         """The loop nest of one tile.  It stores nothing beyond the ends of a kernel."""
 
-    def defaults_with_features(self, kernel: Kernel) -> tuple[S, ...]:
-        """Defaults for devices with their features, best first; () if it does not suit."""
-        return ()
-
     def objection(self, kernel: Kernel, schedule: S) -> str:
         """What is wrong with a schedule from outside; "" if code can be made from it."""
         return schedule.objection(kernel)
 
     def candidates(
-        self, kernel: Kernel, usual: Schedule, machine: Group, search: Search
+        self, kernel: Kernel, usual: Schedule, machine: WorkgroupLimits, search: Search
     ) -> Iterator[Candidate]:
         """The candidates of the space.
 
@@ -73,25 +117,27 @@ class GroupAlternative(Alternative[S, Group], ABC):
         these tiles are counted otherwise.
         """
         for schedule, cost in self.space(kernel, search.core, machine):
-            yield Candidate(schedule, "lite", cost, *self.traffic(kernel, schedule))
+            traffic = (0, 0.0) if isinstance(schedule, Plain) else self.traffic(kernel, schedule)
+            yield Candidate(schedule, "lite", cost, *traffic)
+
+    def objection_to_any(self, kernel: Kernel, schedule: Schedule) -> str:
+        return self.objection(kernel, of_kind(schedule, self.kind, "another strategy's schedule"))
+
+    def lower_any(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        return self.lower(kernel, of_kind(schedule, self.kind, "another strategy's schedule"))
 
 
-def limits_of(device: DeviceClass) -> Group:
-    """The limits of a workgroup on devices of a class."""
-    return of_kind(device.machine, Group, "no group of this target", device=device.id)
-
-
-#: An alternative with any type of schedule.  A table by schedule type pairs each with its own type.
-AnyAlternative: TypeAlias = "GroupAlternative[Any]"
-AnyStrategy: TypeAlias = "GroupStrategy[Any]"
-
-
-class GroupStrategy(GroupAlternative[S], ABC):
+class DefaultWorkgroupStrategy(WorkgroupStrategy[S], AnyDefaultStrategy):
     """A strategy that uses workgroups and gives a default."""
 
     @abstractmethod
-    def default(self, kernel: Kernel) -> S:
+    def default(self, kernel: Kernel) -> S | Plain:
         """The default schedule of a kernel, the same for every device."""
+
+
+def limits_of(device: DeviceClass) -> WorkgroupLimits:
+    """The limits of a workgroup on devices of a class."""
+    return of_kind(device.machine, WorkgroupLimits, "no group of this target", device=device.id)
 
 
 def nearby(

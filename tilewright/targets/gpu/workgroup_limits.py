@@ -88,7 +88,7 @@ def none_of(name: str, value: int, allowed: Collection[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class WorkgroupLimits:
     """Limits of a group of threads that every device of a class allows.
 
     threads: of one group;  shared: bytes of its shared memory

@@ -42,7 +42,7 @@ from tilewright.targets.simd import (
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.search_rules import Rules
-from tilewright.targets.strategy import Search, Strategy, kinds_by_form, schedule_of
+from tilewright.targets.strategy import DefaultStrategy, Search, kinds_by_form, schedule_of
 
 #: The most bytes of scratch memory of a worker, for all schedules but the default.
 SCRATCH = 256 * 1024
@@ -76,7 +76,7 @@ S = TypeVar("S", bound=Schedule)
 
 @dataclass(frozen=True)
 class VectorStrategy(Generic[S]):
-    """One row of the table: a `Strategy` (targets/strategy.py) as functions.
+    """One row of the table: a `DefaultStrategy` (targets/strategy.py) as functions.
 
     kinds:     the types of its schedules
     lower:     makes the loops of a schedule
@@ -177,10 +177,10 @@ TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
 }
 
 #: Every type of schedule by the name of its form.
-SCHEDULES = kinds_by_form(TABLE.values())
+SCHEDULES = kinds_by_form(kind for row in TABLE.values() for kind in row.kinds)
 
 
-def strategy_of(kernel: Kernel) -> Strategy[Any, Machine]:
+def strategy_of(kernel: Kernel) -> DefaultStrategy[Any, Machine]:
     """The strategy of a kernel: the row of its form, or the row that this one refers to."""
     strategy = TABLE[type(form.classify(kernel))]
     while not strategy.suits(kernel):
@@ -189,7 +189,7 @@ def strategy_of(kernel: Kernel) -> Strategy[Any, Machine]:
 
 
 def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
-    """The schedule that a kernel starts with; see `Strategy.default`."""
+    """The schedule that a kernel starts with; see `DefaultStrategy.default`."""
     schedule: Schedule = strategy_of(kernel).default(kernel, machine)
     return schedule
 

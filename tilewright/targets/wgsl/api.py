@@ -17,7 +17,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
-from tilewright.targets.gpu.gpu_target import GROUP_THREADS, GroupTarget
+from tilewright.targets.gpu.gpu_target import GROUP_THREADS, WorkgroupTarget
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vectors import in_vectors
@@ -41,7 +41,7 @@ MEMORY = MemoryKind(
 )
 
 
-class Wgsl(GroupTarget):
+class Wgsl(WorkgroupTarget):
     """The WGSL target.  Its one instance is in targets/__init__.py."""
 
     name = "wgsl"

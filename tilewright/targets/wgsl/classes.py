@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tilewright.targets.device_class import DeviceClass
-from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.lite_space import Core
 
 KIND = "webgpu"
@@ -88,8 +88,8 @@ def _class(
     fallback: str = "",
 ) -> DeviceClass:
     return DeviceClass(
-        id, "wgsl", KIND, vendor, architecture, frozenset(), _core(figures), Group(), VARIANT,
-        fallback,
+        id, "wgsl", KIND, vendor, architecture, frozenset(), _core(figures), WorkgroupLimits(),
+        VARIANT, fallback,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from tilewright.kernel.index import Index
 from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, TileFn, checks
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.brace_text import Dialect, at, body, value_of
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.wgsl.arrays import MEMORY, Arrays, entry
 from tilewright.targets.wgsl.calls import (
@@ -376,7 +376,7 @@ def module(
     needs: features that it requires;  apart: array names of buffers outside the model's own array,
            by buffer number (arrays.py)
     """
-    arrays, group = Arrays(fn, apart or {}), group_of(fn)
+    arrays, group = Arrays(fn, apart or {}), workgroup_threads(fn)
     dialect = WgslDialect(fn, arrays)
     blocks = -(-(1 + len(fn.buffers) + dialect.scalars + checks(fn)) // 4)
     areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]

@@ -13,7 +13,7 @@ from itertools import chain
 
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.gpu_target import group_of
+from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.joined.joints import Joint, joint_alternatives
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.gpu.tile.staging import LANES
@@ -122,7 +122,12 @@ class Steps:
         if code.needs:
             self.needs[slot] = sorted(code.needs)
         count, *scalars = numbers_of(code.loops, place)
-        return {"slot": slot, "tiles": count, "group": group_of(code.loops), "scalars": scalars}
+        return {
+            "slot": slot,
+            "tiles": count,
+            "group": workgroup_threads(code.loops),
+            "scalars": scalars,
+        }
 
 
 def _joined(joint: Joint, codes: tuple[tuple[Code, ...], ...]) -> list[Code]:

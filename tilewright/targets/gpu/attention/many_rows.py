@@ -52,7 +52,7 @@ from tilewright.kernel.loops import (
 )
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.attention.schedule import Areas, HeadMatrixSchedule
+from tilewright.targets.gpu.attention.schedule import Areas, AttentionManyRowsSchedule
 from tilewright.targets.gpu.attention.scores import (
     add,
     argument,
@@ -70,7 +70,7 @@ Vector = Callable[[Index, Index], Expr]
 Place = Callable[[Index, Index], Index]
 
 
-def lower(kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: AttentionManyRowsSchedule) -> TileFn:
     """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
     beyond the end are not stored."""
     areas = Areas.of(form_as(kernel, Attention), schedule)
@@ -80,7 +80,7 @@ def lower(kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
 class _Tile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, s: HeadMatrixSchedule, areas: Areas) -> None:
+    def __init__(self, kernel: Kernel, s: AttentionManyRowsSchedule, areas: Areas) -> None:
         self.kernel, self.s, self.areas = kernel, s, areas
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)

@@ -40,7 +40,11 @@ from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.attention.schedule import HeadRowSchedule, KeyAssignment, width_of
+from tilewright.targets.gpu.attention.schedule import (
+    AttentionOneRowSchedule,
+    KeyAssignment,
+    width_of,
+)
 from tilewright.targets.gpu.attention.scores import (
     add,
     argument,
@@ -57,7 +61,7 @@ from tilewright.targets.masks import last_seen
 Op = Callable[[Expr, Expr], Expr]
 
 
-def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: AttentionOneRowSchedule) -> TileFn:
     """Loops for tiles of one query row of one head."""
     keys = form_as(kernel, Attention).keys.extent
     dealt = KeyAssignment.of(kernel, schedule)
@@ -68,7 +72,7 @@ def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
 class _Tile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, s: HeadRowSchedule, dealt: KeyAssignment) -> None:
+    def __init__(self, kernel: Kernel, s: AttentionOneRowSchedule, dealt: KeyAssignment) -> None:
         self.kernel, self.s, self.dealt = kernel, s, dealt
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)

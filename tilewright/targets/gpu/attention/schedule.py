@@ -39,7 +39,7 @@ THREADS = 128
 
 
 @dataclass(frozen=True)
-class HeadSchedule(Schedule):
+class AttentionSomeRowsSchedule(Schedule):
     """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
 
     parts:  threads that share the dot product of a key, so that they read neighbouring elements
@@ -86,7 +86,7 @@ class Columns:
     slices: int
 
     @staticmethod
-    def of(form: Attention, schedule: HeadSchedule) -> Columns:
+    def of(form: Attention, schedule: AttentionSomeRowsSchedule) -> Columns:
         width = LANES if in_vectors(form.v.index, form.n) else 1
         units, slices = max(1, form.n.extent // width // schedule.across), 1
         while 2 * slices * units <= schedule.threads:
@@ -94,7 +94,7 @@ class Columns:
         return Columns(width, units, slices)
 
 
-def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
+def areas_of(kernel: Kernel, s: AttentionSomeRowsSchedule) -> tuple[int, int, int]:
     """Elements of shared memory: queries, scores (later contexts), and a maximum for each
     thread."""
     form = form_as(kernel, Attention)
@@ -118,7 +118,7 @@ def computed(kernel: Kernel) -> bool:
     form = classify(kernel)
     if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
         return False
-    return not HeadSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
+    return not AttentionSomeRowsSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
 
 
 #: The most vectors of keys or values that a thread loads before it uses them; they take registers.
@@ -129,13 +129,13 @@ KEYS, VALUES = (16, 8, 4, 2, 1), (16, 8, 4)
 
 
 @dataclass(frozen=True)
-class HeadRowSchedule(Schedule):
+class AttentionOneRowSchedule(Schedule):
     """Tiles of one query row and a part of a head's columns.  All scores stay in shared memory.
 
     width:  threads of a subgroup, which exchange registers to add up
     keys:   keys whose parts a thread loads together
     values: values whose parts a thread loads together
-    across: groups that divide the columns of a head, as in `HeadSchedule`
+    across: groups that divide the columns of a head, as in `AttentionSomeRowsSchedule`
     """
 
     form = "head-row"
@@ -191,7 +191,7 @@ class KeyAssignment:
     parts: int
 
     @staticmethod
-    def of(kernel: Kernel, s: HeadRowSchedule) -> KeyAssignment:
+    def of(kernel: Kernel, s: AttentionOneRowSchedule) -> KeyAssignment:
         form = form_as(kernel, Attention)
         each = gcd(vectors_of(form), s.width)
         lanes = LANES if in_vectors(form.v.index, form.n) else 1
@@ -208,7 +208,7 @@ class KeyAssignment:
         return ceil(keys / self.block) * self.block, 2 * subgroups, contexts
 
 
-def shared_of_row(kernel: Kernel, s: HeadRowSchedule) -> int:
+def shared_of_row(kernel: Kernel, s: AttentionOneRowSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     keys = form_as(kernel, Attention).keys.extent
     return WORD * (sum(KeyAssignment.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
@@ -236,7 +236,7 @@ def in_matrices(kernel: Kernel) -> bool:
 
 
 @dataclass(frozen=True)
-class HeadMatrixSchedule(Schedule):
+class AttentionManyRowsSchedule(Schedule):
     """Tiles of down x along subgroups.  Each of `down` has rows of the tile; `along` subgroups with
     the same rows divide first the keys of a block, then the columns of the head.
 
@@ -330,7 +330,7 @@ class Areas:
     score_pitch: int
 
     @staticmethod
-    def of(form: Attention, s: HeadMatrixSchedule) -> Areas:
+    def of(form: Attention, s: AttentionManyRowsSchedule) -> Areas:
         keys, columns = s.y1 // s.along, form.n.extent // s.along
         left, key, value, score = s.y1 + PAD, form.depth.extent + PAD, columns + PAD, keys + LANES
         right = max(keys * key, s.y1 * value)
@@ -347,7 +347,7 @@ class Areas:
         return self.left, self.right, self.scores, self.rows
 
 
-def shared_of_matrices(kernel: Kernel, s: HeadMatrixSchedule) -> int:
+def shared_of_matrices(kernel: Kernel, s: AttentionManyRowsSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     areas = Areas.of(form_as(kernel, Attention), s).all
     return sum(area.size * area.dtype.size for area in areas) + WORD * LANES

@@ -27,8 +27,8 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import (
+    AttentionSomeRowsSchedule,
     Columns,
-    HeadSchedule,
     areas_of,
     vectors_of,
     width_of,
@@ -56,7 +56,7 @@ TOGETHER, KEYS_TOGETHER = 8, 2
 FAN = 4
 
 
-def lower(kernel: Kernel, schedule: HeadSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> TileFn:
     """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
     beyond the end are not stored."""
     return _Tile(kernel, schedule).emit()
@@ -65,7 +65,7 @@ def lower(kernel: Kernel, schedule: HeadSchedule) -> TileFn:
 class _Tile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, schedule: HeadSchedule) -> None:
+    def __init__(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> None:
         self.kernel, self.s = kernel, schedule
         self.form = form = form_as(kernel, Attention)
         self.lanes = min(schedule.x1, LANES)

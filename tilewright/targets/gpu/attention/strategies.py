@@ -20,15 +20,15 @@ from tilewright.targets.gpu.attention.schedule import (
     KEYS,
     THREADS,
     TYPES,
-    HeadMatrixSchedule,
-    HeadRowSchedule,
-    HeadSchedule,
+    AttentionManyRowsSchedule,
+    AttentionOneRowSchedule,
+    AttentionSomeRowsSchedule,
     computed,
     in_matrices,
     shared_of_matrices,
     shared_of_row,
 )
-from tilewright.targets.gpu.strategy import GroupAlternative, GroupStrategy, nearby
+from tilewright.targets.gpu.strategy import DefaultWorkgroupStrategy, WorkgroupStrategy, nearby
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
     CORES,
@@ -38,7 +38,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     SIZES,
     USUAL,
     WARP,
-    Group,
+    WorkgroupLimits,
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.masks import last_seen
@@ -91,15 +91,15 @@ MATRIX_SETTINGS = {
 MATRIX_EACH, MATRIX_PACE = 6, 8.0
 
 
-class SomeRows(GroupStrategy[HeadSchedule]):
+class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
     """Attention of some query rows; scores stay in shared memory, a block of keys at a time."""
 
-    kinds = (HeadSchedule,)
+    kind = AttentionSomeRowsSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return computed(kernel)
 
-    def default(self, kernel: Kernel) -> HeadSchedule:
+    def default(self, kernel: Kernel) -> AttentionSomeRowsSchedule:
         """The default: one vector of rows, or two where heads are wide, and a small group.
 
         Many small groups run at once, while threads of a large group wait at its barriers.  A
@@ -112,24 +112,30 @@ class SomeRows(GroupStrategy[HeadSchedule]):
         vectors = 2 if form.depth.extent > WIDE else 1
         x1 = 1 if rows == 1 else vectors * LANES
         most = min(ceil(form.keys.extent / THREADS), 2 if ends else 8) * THREADS
-        sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+        sizes = [
+            AttentionSomeRowsSchedule(x1, min(y1, most))
+            for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)
+        ]
         if rows > 1:
-            sizes = [HeadSchedule(x1, vectors * FEW_THREADS, FEW_THREADS), *sizes]
+            sizes = [AttentionSomeRowsSchedule(x1, vectors * FEW_THREADS, FEW_THREADS), *sizes]
         elif ends:
-            one = HeadSchedule(1, MOST_THREADS, MOST_THREADS)
+            one = AttentionSomeRowsSchedule(1, MOST_THREADS, MOST_THREADS)
             shared = replace(one, parts=SHARED)
             wide = [replace(shared, across=n) for n in ACROSS if n * heads <= CORES]
             sizes = [*wide, shared, one, *sizes]
-        smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
+        smallest = (
+            AttentionSomeRowsSchedule(min(x1, LANES), THREADS),
+            AttentionSomeRowsSchedule(1, THREADS),
+        )
         return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[HeadSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[AttentionSomeRowsSchedule, float], ...]:
         """At most `MOST` schedules: the default, then those nearest to it."""
         form, usual = form_as(kernel, Attention), self.default(kernel)
 
-        def fits(s: HeadSchedule) -> bool:
+        def fits(s: AttentionSomeRowsSchedule) -> bool:
             if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(
                 form.keys.extent, s.threads
             ):
@@ -139,7 +145,7 @@ class SomeRows(GroupStrategy[HeadSchedule]):
 
         return nearby(usual, SOME_ROWS, fits)
 
-    def traffic(self, kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> tuple[int, float]:
         form = form_as(kernel, Attention)
         rows, width = form.m.extent, form.depth.extent + form.n.extent
         tiles = ceil(rows / schedule.x1)
@@ -148,60 +154,60 @@ class SomeRows(GroupStrategy[HeadSchedule]):
         words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
         return schedule.shared(kernel), float(words)
 
-    def lower(self, kernel: Kernel, schedule: HeadSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> TileFn:
         return some_rows.lower(kernel, schedule)
 
 
-class OneRow(GroupAlternative[HeadRowSchedule]):
+class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
     """Single query rows, with exchange within subgroups."""
 
-    kinds = (HeadRowSchedule,)
+    kind = AttentionOneRowSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         """True for attention of fixed size and few rows that cannot trap."""
         return computed(kernel) and form_as(kernel, Attention).m.extent <= FEW_ROWS
 
-    def defaults_with_features(self, kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[AttentionOneRowSchedule, ...]:
         """Defaults for untuned kernels, for the subgroup size that most GPUs have."""
         return _first_of_row(kernel, WARP) if self.suits(kernel) else ()
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[HeadRowSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[AttentionOneRowSchedule, float], ...]:
         """With the class's own subgroup size: the default and schedules nearest to it.  With other
         sizes: only the default."""
 
-        def fits(s: HeadRowSchedule) -> bool:
+        def fits(s: AttentionOneRowSchedule) -> bool:
             within = s.threads <= group.threads and shared_of_row(kernel, s) <= group.shared
             return within and not s.objection(kernel)
 
-        found = list[tuple[HeadRowSchedule, float]]()
+        found = list[tuple[AttentionOneRowSchedule, float]]()
         for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
             for first in _first_of_row(kernel, width):
                 most = ROW_EACH if width == core.warp_width else 1
                 found += nearby(first, ONE_ROW, fits)[:most]
         return tuple((s, cost / ROW_PACE) for s, cost in found if fits(s))
 
-    def traffic(self, kernel: Kernel, schedule: HeadRowSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: AttentionOneRowSchedule) -> tuple[int, float]:
         """Scratch bytes and words moved, as if every row saw all keys."""
         form = form_as(kernel, Attention)
         width = schedule.across * form.depth.extent + form.n.extent
         rows = form.m.extent * prod(v.extent for v in form.outer)
         return shared_of_row(kernel, schedule), float(rows * width * (1 + form.keys.extent))
 
-    def lower(self, kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: AttentionOneRowSchedule) -> TileFn:
         return one_row.lower(kernel, schedule)
 
 
-class ManyRows(GroupAlternative[HeadMatrixSchedule]):
+class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
     """Many query rows by the matrix units of subgroups."""
 
-    kinds = (HeadMatrixSchedule,)
+    kind = AttentionManyRowsSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return in_matrices(kernel)
 
-    def defaults_with_features(self, kernel: Kernel) -> tuple[HeadMatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[AttentionManyRowsSchedule, ...]:
         """Defaults for untuned kernels: for common units, one for each size of shared memory."""
         if not self.suits(kernel):
             return ()
@@ -211,12 +217,12 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
         return tuple(s for s in first if s is not None)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[HeadMatrixSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[AttentionManyRowsSchedule, float], ...]:
         """For each unit the default and the schedules nearest to it."""
-        found = list[tuple[HeadMatrixSchedule, float]]()
+        found = list[tuple[AttentionManyRowsSchedule, float]]()
 
-        def fits(s: HeadMatrixSchedule) -> bool:
+        def fits(s: AttentionManyRowsSchedule) -> bool:
             return s.threads <= group.threads and not s.objection(kernel)
 
         for unit in MATRIX_UNITS[TYPES]:
@@ -225,7 +231,7 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
             found += nearby(best, MATRIX_SETTINGS, fits)[:MATRIX_EACH] if best else ()
         return tuple((s, cost / MATRIX_PACE) for s, cost in found)
 
-    def traffic(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: AttentionManyRowsSchedule) -> tuple[int, float]:
         """Scratch bytes and words moved, as if every row saw all keys."""
         form, s = form_as(kernel, Attention), schedule
         rows, depth, columns = form.m.extent, form.depth.extent, form.n.extent
@@ -234,16 +240,16 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
         )
         return shared_of_matrices(kernel, s), float(prod(v.extent for v in form.outer) * each)
 
-    def lower(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: AttentionManyRowsSchedule) -> TileFn:
         return many_rows.lower(kernel, schedule)
 
 
-def _first_of_row(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:
+def _first_of_row(kernel: Kernel, width: int) -> tuple[AttentionOneRowSchedule, ...]:
     """The best expected schedule for subgroups of this size; () if none fits."""
     form = form_as(kernel, Attention)
     rows = form.m.extent * prod(v.extent for v in form.outer)
     made = (
-        HeadRowSchedule(width=width, keys=keys, across=across)
+        AttentionOneRowSchedule(width=width, keys=keys, across=across)
         for across in ROW_ACROSS
         if across == 1 or across * rows <= CORES
         for keys in KEYS
@@ -253,16 +259,20 @@ def _first_of_row(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:
 
 def _of_unit(
     kernel: Kernel, unit: tuple[int, int, int, int], room: int
-) -> Iterator[HeadMatrixSchedule]:
+) -> Iterator[AttentionManyRowsSchedule]:
     """Schedules for one unit, best expected first: no more rows than the kernel has, and few
     tiles."""
     (m, n, k, width), rows = unit, form_as(kernel, Attention).m.extent
     owned = sorted(ROWS, key=lambda own: abs(m * own - OWN_ROWS))
     for x1, along, y1, own in every(TILE_ROWS, ALONG, BLOCK_KEYS, owned):
         if x1 % (m * own) == 0 and x1 < 2 * rows:
-            s = HeadMatrixSchedule(m, n, k, width, own, x1 // (m * own), along, y1, room)
+            s = AttentionManyRowsSchedule(m, n, k, width, own, x1 // (m * own), along, y1, room)
             if not s.objection(kernel):
                 yield s
 
 
-SOME, ONE, MANY = SomeRows(), OneRow(), ManyRows()
+ATTENTION_SOME_ROWS, ATTENTION_ONE_ROW, ATTENTION_MANY_ROWS = (
+    AttentionSomeRows(),
+    AttentionOneRow(),
+    AttentionManyRows(),
+)

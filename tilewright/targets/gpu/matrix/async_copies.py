@@ -1,7 +1,7 @@
 """Multi-stage asynchronous copies of matrix-unit operands to shared memory.
 
-Input: a tile of a product, and a `MatrixSchedule` with stages. Output: its loop nest. Copies move
-16 bytes at a time without passing through registers, so nothing is converted or transposed. An
+Input: a tile of a product, and a `MatrixGemmSchedule` with stages. Output: its loop nest. Copies
+move 16 bytes at a time without passing through registers, so nothing is converted or transposed. An
 operand whose layout does not allow this is staged by tiles.py instead.
 
     copy blocks 0 .. stages - 2;  await the first;  barrier
@@ -29,7 +29,7 @@ from tilewright.targets.gpu.matrix.operands import (
     operand_layouts,
     stride_of,
 )
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
 from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import OperandTile, inside, shared_out
@@ -46,7 +46,7 @@ class CopiedOperand:
     """
 
     def __init__(
-        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixSchedule
+        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixGemmSchedule
     ) -> None:
         self.b, self.piece, self.operand, self.s = b, piece, operand, s
         width, depth = piece.width, s.depth
@@ -108,7 +108,7 @@ class CopiedTile(MatrixTile):
     #: False: copies are issued before the products, which the threads wait for.
     late = False
 
-    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
         found = required(
             operand_layouts(tile.kernel), "it cannot be copied", kernel=tile.kernel.name
@@ -171,7 +171,7 @@ class SwizzledOperand(CopiedOperand):
     """
 
     def __init__(
-        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixSchedule
+        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixGemmSchedule
     ) -> None:
         super().__init__(b, piece, operand, s)
         if self.panel:

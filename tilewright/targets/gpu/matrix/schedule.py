@@ -1,7 +1,7 @@
 """Schedules of matrix-unit products, and the element types of their operands.
 
-Input: none, or a product. Output: `MatrixSchedule`, and the types in which a product is computed.
-strategies.py chooses the schedules to try; tiles.py and async_copies.py make their loops.
+Input: none, or a product. Output: `MatrixGemmSchedule`, and the types in which a product is
+computed. strategies.py chooses the schedules to try; tiles.py and async_copies.py make their loops.
 
 There are two kinds of products. Products of u8 by i8 whose depth is packed in groups of four
 (product/integer_gemm.py) are exact. Other products round their operands to f16 when they are
@@ -64,7 +64,7 @@ def _of_tf32(kernel: Kernel) -> bool:
     return of_floats(kernel, in_tf32)
 
 
-#: By `MatrixSchedule.types`, which is also the middle of a feature's name.
+#: By `MatrixGemmSchedule.types`, which is also the middle of a feature's name.
 TYPES = {
     "i8-i32": Types(I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, of_bytes, staged=True),
     "f16-f32": Types(F16, F32, 1, workgroup_limits.F16_FEATURE, of_halves, staged=True),
@@ -74,7 +74,7 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class MatrixSchedule(Schedule):
+class MatrixGemmSchedule(Schedule):
     """Tiles of down x along subgroups, each with rows x columns result matrices.
 
     m, n, k: sizes of the unit's matrices;  types: of operands and results
@@ -82,7 +82,7 @@ class MatrixSchedule(Schedule):
     r1:      matrices along the depth of a block
     slices:  parts of a block's depth ("split-K"): each part has its own down x along subgroups,
              whose sums are added up at the end, so that a few tiles still give many threads work
-    band, ahead, apart: as in `GroupSchedule`
+    band, ahead, apart: as in `RegisterGemmSchedule`
     stages:  blocks in shared memory, all but one of them copied ahead (async_copies.py); 1: blocks
              are staged through registers
     """

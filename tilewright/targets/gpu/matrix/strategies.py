@@ -22,14 +22,20 @@ from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.matrix.async_copies import CopiedTile, WarpgroupTile
-from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule, types_of
+from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule, types_of
 from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.schedule import BANDS, Sizes
-from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative
+from tilewright.targets.gpu.strategy import UNUSUAL, WorkgroupStrategy
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.workgroup_limits import CORES, MATRIX_UNITS, SHARED_SIZES, USUAL, Group
+from tilewright.targets.gpu.workgroup_limits import (
+    CORES,
+    MATRIX_UNITS,
+    SHARED_SIZES,
+    USUAL,
+    WorkgroupLimits,
+)
 from tilewright.targets.lite_space import Core
 
 #: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
@@ -64,25 +70,25 @@ SUMMED = 1.1
 MOST_COPIED = 64
 
 
-class Matrices(GroupAlternative[MatrixSchedule]):
+class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
     """Products of bytes or f16 with enough rows to fill a matrix."""
 
-    kinds = (MatrixSchedule,)
+    kind = MatrixGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return types_of(kernel) != "" and operands(kernel).m.extent >= LANES
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[MatrixSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[MatrixGemmSchedule, float], ...]:
         """The best expected schedules of each unit: large tiles that leave no core without work."""
-        found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
+        found, most = list[tuple[MatrixGemmSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
         for ranked in each_unit(kernel):
             able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
             found += able[:EACH]
         return tuple(found)
 
-    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixGemmSchedule, ...]:
         """Defaults for untuned kernels: the best expected schedule of each unit in `USUAL`."""
         if not self.suits(kernel):
             return ()
@@ -98,14 +104,14 @@ class Matrices(GroupAlternative[MatrixSchedule]):
         )
         return tuple(dict.fromkeys(s for s in best if s is not None))
 
-    def traffic(self, kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: MatrixGemmSchedule) -> tuple[int, float]:
         """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes, s = Sizes.of(kernel), schedule
         tiles = sizes.tiles(s)
         loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
         return s.shared, float(loads + sizes.stored)
 
-    def lower(self, kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: MatrixGemmSchedule) -> TileFn:
         s, operand = schedule, TYPES[schedule.types].operand
         copied: type[MatrixTile] = WarpgroupTile if s.detached else CopiedTile
         staged: type[MatrixTile] = HalfTile if operand == F16 else ByteTile
@@ -114,11 +120,11 @@ class Matrices(GroupAlternative[MatrixSchedule]):
         return kind(tile_of(rounded, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
-def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
+def _unit(s: MatrixGemmSchedule) -> tuple[int, int, int, int]:
     return s.m, s.n, s.k, s.width
 
 
-def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
+def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixGemmSchedule, float]]]:
     """For each unit all schedules that may be tried with their costs, best expected first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
     for unit in MATRIX_UNITS[types]:
@@ -129,18 +135,18 @@ def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
 
 def _of_unit(
     types: str, m: int, n: int, k: int, width: int, sizes: Sizes
-) -> Iterator[MatrixSchedule]:
+) -> Iterator[MatrixGemmSchedule]:
     size = TYPES[types].operand.size
     choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False), SLICES)
     for (rows, columns), (down, along), block, ahead, slices in choices:
         r1 = slices * max(1, block // (k * size))
-        s = MatrixSchedule(
+        s = MatrixGemmSchedule(
             types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead, slices=slices
         )
         yield from worth_trying(s, sizes)
 
 
-def worth_trying(s: MatrixSchedule, sizes: Sizes) -> Iterator[MatrixSchedule]:
+def worth_trying(s: MatrixGemmSchedule, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     """The schedule with its band, unless it is at least twice as large as the product or each
     thread would copy more elements than its registers hold."""
     few = s.stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
@@ -148,7 +154,7 @@ def worth_trying(s: MatrixSchedule, sizes: Sizes) -> Iterator[MatrixSchedule]:
         yield replace(s, band=sizes.band(BANDS[-1], s.x1))
 
 
-def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
+def _cost(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     """The expected cost in the unit of product/cost_model.py: f32 multiply-adds of all cores.
 
     A core runs several groups at once, and is partly idle in the last round if few are left.
@@ -167,4 +173,4 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
     return work * each / PACE * waits * one_group
 
 
-MATRICES = Matrices()
+MATRIX_GEMM = MatrixGemm()

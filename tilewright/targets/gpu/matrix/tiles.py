@@ -3,8 +3,8 @@
 Each subgroup has its own part of shared memory for its rows and for its columns. The subgroup's
 number selects the part, and a matrix has a constant offset within it.
 
-Input: a tile of a product, and a `MatrixSchedule`. Output: its loop nest; strategies.py shows the
-structure. Each operand type has its own `MatrixTile`.
+Input: a tile of a product, and a `MatrixGemmSchedule`. Output: its loop nest; strategies.py shows
+the structure. Each operand type has its own `MatrixTile`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.kernel.loops import (
     TileFn,
     ZeroMatrix,
 )
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.vector_staging import staged_in_vectors
 from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP
@@ -51,7 +51,7 @@ class MatrixTile(ABC):
 
     sides: tuple[Area, Area]
 
-    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
         self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
         b = self.b
@@ -151,7 +151,7 @@ class PartsTile(MatrixTile):
 
     sides: tuple[StagedOperand, StagedOperand]
 
-    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
         b = self.b
         #: The parts of shared memory with this subgroup's rows, and with its columns.
@@ -168,7 +168,7 @@ class PartsTile(MatrixTile):
 class HalfTile(PartsTile):
     """Operands as f16, each step with all rows or columns; sums in f32."""
 
-    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
         rows, columns = sides(tile, (s.x1, s.y1))
         parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
@@ -225,7 +225,7 @@ class ByteTile(PartsTile):
 
     sides: tuple[_Words, _Words]
 
-    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
         self.sides = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
         for side, parts in zip(self.sides, (s.down, s.along), strict=True):

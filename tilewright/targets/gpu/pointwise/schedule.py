@@ -26,7 +26,7 @@ class VectorMapSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class ReductionSchedule(Schedule):
+class WorkgroupReductionSchedule(Schedule):
     """Several threads for a tile.  width: threads of a subgroup that exchange values; 0: none do"""
 
     form = "rows"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import log2
 
-from tilewright.base.errors import of_kind, required
+from tilewright.base.errors import required
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -18,15 +18,14 @@ from tilewright.targets import scalar_lowering
 from tilewright.targets.gpu.pointwise import f16_copy, maps, top_k
 from tilewright.targets.gpu.pointwise.reductions import lower_rows
 from tilewright.targets.gpu.pointwise.schedule import (
-    ReductionSchedule,
     SingleSchedule,
     VectorMapSchedule,
+    WorkgroupReductionSchedule,
 )
-from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative, GroupStrategy
-from tilewright.targets.gpu.workgroup_limits import SIZES, WORD, Group
+from tilewright.targets.gpu.strategy import UNUSUAL, DefaultWorkgroupStrategy, WorkgroupStrategy
+from tilewright.targets.gpu.workgroup_limits import SIZES, WORD, WorkgroupLimits
 from tilewright.targets.lite_space import Core
 from tilewright.targets.scalar_lowering import Plain
-from tilewright.targets.schedule import Schedule
 
 #: Expected speed of vector maps over maps with a thread for each element.
 PACE = 2.0
@@ -37,61 +36,68 @@ THREADS = (32, 64, 128, 256)
 LEAST_THREADS = min(THREADS)
 
 
-class Maps(GroupStrategy[Schedule]):
+class VectorMap(DefaultWorkgroupStrategy[VectorMapSchedule]):
     """Maps with four results per thread, as vectors."""
 
-    kinds = (VectorMapSchedule,)
+    kind = VectorMapSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return maps.suits(kernel)
 
-    def default(self, kernel: Kernel) -> Schedule:
+    def default(self, kernel: Kernel) -> VectorMapSchedule:
         return VectorMapSchedule()
 
-    def space(self, kernel: Kernel, core: Core, group: Group) -> Sequence[tuple[Schedule, float]]:
+    def space(
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> Sequence[tuple[VectorMapSchedule | Plain, float]]:
         """Vectors, and a thread for each element."""
         return (self.default(kernel), 1.0), (Plain(), PACE)
 
-    def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: VectorMapSchedule) -> tuple[int, float]:
         """Scratch bytes, none, and words moved, which are the same for both schedules."""
         return 0, 0.0
 
-    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        own = of_kind(schedule, VectorMapSchedule, "no schedule of a map", kernel=kernel.name)
-        return maps.lower(kernel, own)
+    def lower(self, kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:
+        return maps.lower(kernel, schedule)
 
 
-class Reductions(GroupStrategy[Schedule]):
+class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
     """Long reductions by various numbers of threads; by default `lower_rows` chooses the number."""
 
-    kinds = (ReductionSchedule,)
+    kind = WorkgroupReductionSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         """True for kernels of fixed size whose reductions several threads can share."""
         return not kernel.extents and lower_rows(kernel, LEAST_THREADS) is not None
 
-    def default(self, kernel: Kernel) -> Schedule:
+    def default(self, kernel: Kernel) -> Plain:
         """The schedule that leaves the number of threads to `lower_rows`."""
         return Plain()
 
-    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
+    def objection(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> str:
         found = schedule.objection(kernel)
-        if not found and lower_rows(kernel, *_threads(schedule)) is None:
-            return f"the reductions are too short for {_threads(schedule)[0]} threads"
+        if not found and lower_rows(kernel, schedule.threads, schedule.width) is None:
+            return f"the reductions are too short for {schedule.threads} threads"
         return found
 
-    def space(self, kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
+    def space(
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[WorkgroupReductionSchedule | Plain, float], ...]:
         """The default, then other numbers of threads, without and with subgroups.  The expected
         cost is lower with subgroups and near the default number of threads."""
         same = lower_rows(kernel)
-        usual = ReductionSchedule() if same is None else ReductionSchedule(same.threads)
+        usual = (
+            WorkgroupReductionSchedule()
+            if same is None
+            else WorkgroupReductionSchedule(same.threads)
+        )
         every_one = (
-            ReductionSchedule(threads, width)
+            WorkgroupReductionSchedule(threads, width)
             for threads, width in product(THREADS, (0, *SIZES))
             if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
         )
 
-        def cost(s: ReductionSchedule) -> float:
+        def cost(s: WorkgroupReductionSchedule) -> float:
             far = abs(log2(s.threads / usual.threads))
             return float(UNUSUAL ** (far + (0 if s.width else 1) + (s.width != core.warp_width)))
 
@@ -101,37 +107,29 @@ class Reductions(GroupStrategy[Schedule]):
         )
         return (self.default(kernel), 1.0), *found
 
-    def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> tuple[int, float]:
         """Bytes of shared memory, and words moved, which are the same for all schedules."""
-        if not isinstance(schedule, ReductionSchedule):
-            return 0, 0.0
         return WORD * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
 
-    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        fn = lower_rows(kernel, *_threads(schedule))
+    def lower(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> TileFn:
+        fn = lower_rows(kernel, schedule.threads, schedule.width)
         return required(fn, "it has no long reductions", kernel=kernel.name)
 
 
-def _threads(schedule: Schedule) -> tuple[int, int]:
-    """Threads of a tile, and threads of a subgroup."""
-    own = of_kind(schedule, ReductionSchedule, "no schedule of a reduction")
-    return own.threads, own.width
-
-
-class Single(GroupAlternative[SingleSchedule]):
+class Single(WorkgroupStrategy[SingleSchedule]):
     """A thread for each tile of any kernel, for comparison.
 
     It has no candidates, since it leaves most of a GPU idle.  The loops are those of
     targets/scalar_lowering.py.
     """
 
-    kinds = (SingleSchedule,)
+    kind = SingleSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return True
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> Sequence[tuple[SingleSchedule, float]]:
         return ()
 
@@ -142,7 +140,7 @@ class Single(GroupAlternative[SingleSchedule]):
         return f16_copy.lower(kernel) or scalar_lowering.lower(kernel)
 
 
-MAPS, REDUCTIONS, SINGLE = Maps(), Reductions(), Single()
+VECTOR_MAP, WORKGROUP_REDUCTION, SINGLE = VectorMap(), WorkgroupReduction(), Single()
 
 
 def lower_otherwise(kernel: Kernel) -> TileFn:

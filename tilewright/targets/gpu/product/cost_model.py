@@ -29,14 +29,20 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
     OVERHEAD,
-    GroupSchedule,
+    RegisterGemmSchedule,
     Sizes,
 )
 from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST, UNUSUAL
-from tilewright.targets.gpu.workgroup_limits import CORES, MOST_SHARED, MOST_THREADS, WARP, Group
+from tilewright.targets.gpu.workgroup_limits import (
+    CORES,
+    MOST_SHARED,
+    MOST_THREADS,
+    WARP,
+    WorkgroupLimits,
+)
 from tilewright.targets.lite_space import Core
 
-G = TypeVar("G", bound=GroupSchedule)
+G = TypeVar("G", bound=RegisterGemmSchedule)
 
 #: Multiply-adds of a core in a cycle; the number of schedulers that share a core's warps.
 LANES_OF_CORE, PARTS = 128, 4
@@ -95,7 +101,7 @@ USUAL_CORES = 48
 
 
 @cache
-def _tiles() -> tuple[GroupSchedule, ...]:
+def _tiles() -> tuple[RegisterGemmSchedule, ...]:
     """Tiles among which the default is chosen; among equals the largest and tallest wins.
 
     No tile of 128 rows is among them: in WGSL none was faster than the same tile with 64 rows.
@@ -104,7 +110,7 @@ def _tiles() -> tuple[GroupSchedule, ...]:
     found = []
     for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
         r0 = min(r1 // slices, MOST_UNROLLED // (x0 * y0))
-        s = GroupSchedule(
+        s = RegisterGemmSchedule(
             x0, y0, r0, x1, y1, r1, 8,
             ahead=True, apart=True, slices=slices, early=x0 * y0 <= FEW_SUMS,
         )  # fmt: skip
@@ -116,7 +122,7 @@ def _tiles() -> tuple[GroupSchedule, ...]:
     return tuple(sorted(found, key=lambda s: (-s.x1 * s.y1, -s.x1, s.y0, s.threads)))
 
 
-def cycles(s: GroupSchedule, sizes: Sizes) -> float:
+def cycles(s: RegisterGemmSchedule, sizes: Sizes) -> float:
     """The cycles that a core is expected to take."""
     waves = sizes.tiles(s) / CORES
     # With many waves, the last one overlaps those before it.
@@ -133,12 +139,12 @@ def cycles(s: GroupSchedule, sizes: Sizes) -> float:
 
 def fastest(kernel: Kernel, kind: type[G]) -> G:
     """The tile with the fewest cycles, as a schedule of type `kind`, which may need more memory."""
-    make: Callable[..., GroupSchedule] = kind
+    make: Callable[..., RegisterGemmSchedule] = kind
     return of_kind(_fastest(kernel, make), kind, "a tile of another type", kernel=kernel.name)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(kernel: Kernel, make: Callable[..., GroupSchedule]) -> GroupSchedule:
+def _fastest(kernel: Kernel, make: Callable[..., RegisterGemmSchedule]) -> RegisterGemmSchedule:
     sizes = Sizes.of(kernel)
     found = (make(**vars(s)) for s in _tiles())
     return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))
@@ -146,26 +152,28 @@ def _fastest(kernel: Kernel, make: Callable[..., GroupSchedule]) -> GroupSchedul
 
 @lru_cache(maxsize=64)
 def tiles_of(
-    kernel: Kernel, usual: GroupSchedule, core: Core, group: Group
-) -> tuple[tuple[GroupSchedule, float], ...]:
+    kernel: Kernel, usual: RegisterGemmSchedule, core: Core, group: WorkgroupLimits
+) -> tuple[tuple[RegisterGemmSchedule, float], ...]:
     """The tiles of f32 around a default, kept because several strategies ask for them."""
     return tiles_around(kernel, usual, core, group)
 
 
-def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tuple[G, float], ...]:
+def tiles_around(
+    kernel: Kernel, usual: G, core: Core, group: WorkgroupLimits
+) -> tuple[tuple[G, float], ...]:
     """At most `MOST` schedules with their costs: the default, then the others, best expected
     first."""
     sizes = Sizes.of(kernel)
 
-    def fits(s: GroupSchedule) -> bool:
+    def fits(s: RegisterGemmSchedule) -> bool:
         within = LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
         return within and not s.objection(kernel)
 
-    def expected(s: GroupSchedule) -> float:
+    def expected(s: RegisterGemmSchedule) -> float:
         unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
         return cost(s, sizes, core) * float(UNUSUAL**unusual)
 
-    def rank(s: GroupSchedule) -> tuple[float, str]:
+    def rank(s: RegisterGemmSchedule) -> tuple[float, str]:
         return expected(s), str(s)
 
     shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
@@ -178,7 +186,7 @@ def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tu
     return tuple((s, expected(s)) for s in chosen)
 
 
-def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
+def cost(schedule: RegisterGemmSchedule, sizes: Sizes, core: Core) -> float:
     """Relative time: multiply-adds and loads, divided by the share of the device that is busy."""
     s = schedule
     work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
@@ -196,7 +204,7 @@ def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -
     return spread * _flight(threads, registers, shared, core, max(1.0, tiles / USUAL_CORES))
 
 
-def registers(schedule: GroupSchedule) -> int:
+def registers(schedule: RegisterGemmSchedule) -> int:
     """Words of a thread's registers: sums, one step of both operands, and the block it copies
     ahead."""
     s = schedule

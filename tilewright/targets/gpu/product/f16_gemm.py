@@ -14,11 +14,11 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
-from tilewright.targets.gpu.product.schedule import F16Schedule
+from tilewright.targets.gpu.product.schedule import F16GemmSchedule
 from tilewright.targets.gpu.tile.staging import LANES, StagedOperand
 
 
-def lower(kernel: Kernel, schedule: F16Schedule) -> TileFn:
+def lower(kernel: Kernel, schedule: F16GemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     return lower_tile(fast_division(kernel), schedule, _Halves)

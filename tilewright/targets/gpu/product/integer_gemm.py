@@ -35,7 +35,7 @@ from tilewright.kernel.layout import Groups
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
-from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, DotSchedule
+from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, IntegerGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import (
     LANES,
@@ -51,7 +51,7 @@ from tilewright.targets.gpu.tile.staging import (
 SHIFT = 128
 
 
-def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: IntegerGemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     return lower_tile(kernel, schedule, _Dots)

@@ -24,18 +24,18 @@ from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat, id
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.schedule import GroupSchedule, Tiled
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Tiled
 from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides, tile_of
 from tilewright.targets.gpu.tile.staging import LANES, StagedOperand, inside, staged
 
 
-def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: RegisterGemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     return lower_tile(kernel, schedule, ProductTile)
 
 
-def lower_tile(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile]) -> TileFn:
+def lower_tile(kernel: Kernel, schedule: RegisterGemmSchedule, tile: type[ProductTile]) -> TileFn:
     """The same loops, with the element types of the class `tile`."""
     s = schedule
     return tile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
@@ -110,7 +110,7 @@ class RegisterTile:
 class ProductTile(RegisterTile):
     """One tile staged in shared memory: the copies, the product and the stores of one thread."""
 
-    def __init__(self, tile: TilePosition, schedule: GroupSchedule) -> None:
+    def __init__(self, tile: TilePosition, schedule: RegisterGemmSchedule) -> None:
         self.s = schedule
         super().__init__(tile, schedule, schedule.slices)
 

@@ -36,7 +36,7 @@ OVERHEAD = 24
 
 
 @dataclass(frozen=True)
-class GroupSchedule(Schedule):
+class RegisterGemmSchedule(Schedule):
     """Tiles of x1 by y1 in blocks of r1 steps, register tiles of x0 by y0, r0 steps unrolled.
 
     band:   rows of tiles that are visited together, column by column, so that their operands stay
@@ -131,12 +131,12 @@ class Sizes:
         """The number of sums that are stored."""
         return self.batch * self.rows * self.cols
 
-    def words(self, s: GroupSchedule) -> float:
+    def words(self, s: RegisterGemmSchedule) -> float:
         """Words loaded and stored beyond shared memory."""
         return float(self.tiles(s) * self.steps * (s.x1 + s.y1) + self.stored)
 
     def band(self, most: int, x1: int) -> int:
-        """The band of at most `most` for tiles of x1 rows (`GroupSchedule.band`)."""
+        """The band of at most `most` for tiles of x1 rows (`RegisterGemmSchedule.band`)."""
         return gcd(most, ceil(self.rows / x1))
 
 
@@ -148,7 +148,7 @@ BYTES_PER_STEP = WORD
 
 
 @dataclass(frozen=True)
-class DotSchedule(GroupSchedule):
+class IntegerGemmSchedule(RegisterGemmSchedule):
     """The same tiles, whose steps are groups of four bytes."""
 
     form = "dot"
@@ -172,7 +172,7 @@ def of_bytes(kernel: Kernel) -> bool:
 
 
 @dataclass(frozen=True)
-class F16Schedule(GroupSchedule):
+class F16GemmSchedule(RegisterGemmSchedule):
     """The same tiles with operands in f16."""
 
     form = "half"
@@ -307,11 +307,11 @@ MOST_UNROLLED = 1024
 
 
 @dataclass(frozen=True)
-class SubgroupSchedule(Schedule):
+class SubgroupGemmSchedule(Schedule):
     """Tiles of x1 by y1, register tiles of x0 by y0.  The columns of r0 steps are loaded together.
 
     width:    threads of a subgroup, and steps of a block
-    band:     as in `GroupSchedule`
+    band:     as in `RegisterGemmSchedule`
     unrolled: the whole block is unrolled, so that a constant names the thread that sends a value;
               on some GPUs the others then read its register without a further instruction
     """

@@ -35,13 +35,13 @@ from tilewright.targets.gpu.product.schedule import (
     BANDS,
     BYTES_PER_STEP,
     ROUNDED_STEPS,
-    DotSchedule,
-    F16Schedule,
+    F16GemmSchedule,
     FewRowsInt8Schedule,
     FewRowsSchedule,
-    GroupSchedule,
+    IntegerGemmSchedule,
+    RegisterGemmSchedule,
     Sizes,
-    SubgroupSchedule,
+    SubgroupGemmSchedule,
     may_round,
     of_bytes,
     of_halves,
@@ -50,13 +50,18 @@ from tilewright.targets.gpu.product.schedule import (
 from tilewright.targets.gpu.strategy import (
     LEAST_THREADS,
     UNUSUAL,
-    GroupAlternative,
-    GroupStrategy,
+    DefaultWorkgroupStrategy,
+    WorkgroupStrategy,
     nearby,
 )
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands
 from tilewright.targets.gpu.tile.staging import LANES, LINE, panel_of
-from tilewright.targets.gpu.workgroup_limits import MOST_SHARED, MOST_THREADS, SIZES, Group
+from tilewright.targets.gpu.workgroup_limits import (
+    MOST_SHARED,
+    MOST_THREADS,
+    SIZES,
+    WorkgroupLimits,
+)
 from tilewright.targets.lite_space import Core
 from tilewright.targets.schedule import Schedule
 
@@ -73,10 +78,10 @@ LEAST_SLICES = 16
 ENOUGH_ROWS = 4
 
 
-class RegisterGemm(GroupStrategy[GroupSchedule]):
+class RegisterGemm(DefaultWorkgroupStrategy[RegisterGemmSchedule]):
     """Register tiles whose operands are staged in shared memory."""
 
-    kinds = (GroupSchedule,)
+    kind = RegisterGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         """True for products with enough rows and columns, fixed extents and no traps.
@@ -88,18 +93,18 @@ class RegisterGemm(GroupStrategy[GroupSchedule]):
             return False
         return ops.n.extent >= (LANES if ops.m.extent < MANY_ROWS else 2)
 
-    def default(self, kernel: Kernel) -> GroupSchedule:
-        return fastest(kernel, GroupSchedule)
+    def default(self, kernel: Kernel) -> RegisterGemmSchedule:
+        return fastest(kernel, RegisterGemmSchedule)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> Sequence[tuple[GroupSchedule, float]]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> Sequence[tuple[RegisterGemmSchedule, float]]:
         return tiles_of(kernel, self.default(kernel), core, group)
 
-    def traffic(self, kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: RegisterGemmSchedule) -> tuple[int, float]:
         return schedule.shared, Sizes.of(kernel).words(schedule)
 
-    def lower(self, kernel: Kernel, schedule: GroupSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: RegisterGemmSchedule) -> TileFn:
         return register_gemm.lower(kernel, schedule)
 
 
@@ -130,17 +135,17 @@ def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
     return FewRowsSchedule(y1=y1, slices=slices)
 
 
-def _fits(kernel: Kernel, group: Group, s: FewRowsSchedule) -> bool:
+def _fits(kernel: Kernel, group: WorkgroupLimits, s: FewRowsSchedule) -> bool:
     """True if the group's limits allow the schedule and it is less than twice as wide as the
     product."""
     within = LEAST_THREADS <= s.threads <= group.threads and s.shared(kernel) <= group.shared
     return within and s.y1 < 2 * operands(kernel).n.extent and not s.objection(kernel)
 
 
-class FewRows(GroupStrategy[FewRowsSchedule]):
+class FewRows(DefaultWorkgroupStrategy[FewRowsSchedule]):
     """Tiles of some columns whose steps are divided among threads."""
 
-    kinds = (FewRowsSchedule,)
+    kind = FewRowsSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return _has_few_rows(kernel)
@@ -149,7 +154,7 @@ class FewRows(GroupStrategy[FewRowsSchedule]):
         return _usual_of_few_rows(kernel)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsSchedule, float], ...]:
         """At most `MOST` schedules: the default, then those nearest to it."""
         return nearby(self.default(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group))
@@ -164,31 +169,31 @@ class FewRows(GroupStrategy[FewRowsSchedule]):
         return few_rows.lower(kernel, schedule)
 
 
-class IntegerGemm(GroupStrategy[DotSchedule]):
+class IntegerGemm(DefaultWorkgroupStrategy[IntegerGemmSchedule]):
     """Tiles of bytes, by packed dot products."""
 
-    kinds = (DotSchedule,)
+    kind = IntegerGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         return of_bytes(kernel)
 
-    def default(self, kernel: Kernel) -> DotSchedule:
+    def default(self, kernel: Kernel) -> IntegerGemmSchedule:
         """The default of an f32 product with a quarter of the steps."""
-        return fastest(kernel, DotSchedule)
+        return fastest(kernel, IntegerGemmSchedule)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[DotSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[IntegerGemmSchedule, float], ...]:
         """The space of such an f32 product."""
         return tiles_around(kernel, self.default(kernel), core, group)
 
-    def traffic(self, kernel: Kernel, schedule: DotSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: IntegerGemmSchedule) -> tuple[int, float]:
         """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes = Sizes.of(kernel)
         loaded = sizes.words(schedule) - sizes.stored
         return schedule.shared, BYTES_PER_STEP * loaded + sizes.stored
 
-    def lower(self, kernel: Kernel, schedule: DotSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: IntegerGemmSchedule) -> TileFn:
         return integer_gemm.lower(kernel, schedule)
 
 
@@ -200,27 +205,27 @@ DEPTH = 32
 HALVES, HALVES_PACE = 12, 1.5
 
 
-class F16Gemm(GroupAlternative[F16Schedule]):
+class F16Gemm(WorkgroupStrategy[F16GemmSchedule]):
     """The tiles of f32 with operands in f16."""
 
-    kinds = (F16Schedule,)
+    kind = F16GemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return REGISTERS.suits(kernel) and of_halves(kernel)
+        return REGISTER_GEMM.suits(kernel) and of_halves(kernel)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[F16Schedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[F16GemmSchedule, float], ...]:
         """The best expected schedules of an f32 product, with long blocks that are unrolled."""
-        usual = fastest(kernel, F16Schedule)
+        usual = fastest(kernel, F16GemmSchedule)
         long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
         found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
         return tuple((s, cost / HALVES_PACE) for s, cost in found[:HALVES])
 
-    def traffic(self, kernel: Kernel, schedule: F16Schedule) -> tuple[int, float]:
-        return REGISTERS.traffic(kernel, schedule)
+    def traffic(self, kernel: Kernel, schedule: F16GemmSchedule) -> tuple[int, float]:
+        return REGISTER_GEMM.traffic(kernel, schedule)
 
-    def lower(self, kernel: Kernel, schedule: F16Schedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: F16GemmSchedule) -> TileFn:
         return f16_gemm.lower(kernel, schedule)
 
 
@@ -235,10 +240,10 @@ ROUNDED_SETTINGS = {
 ROUNDED_EACH, ROUNDED_PACE = 16, 2.0
 
 
-class FewRowsInt8(GroupAlternative[FewRowsInt8Schedule]):
+class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
     """Few rows, rounded to bytes where they are used."""
 
-    kinds = (FewRowsInt8Schedule,)
+    kind = FewRowsInt8Schedule
 
     def suits(self, kernel: Kernel) -> bool:
         return FEW_ROWS.suits(kernel) and may_round(kernel)
@@ -263,7 +268,7 @@ class FewRowsInt8(GroupAlternative[FewRowsInt8Schedule]):
         return (self.default(kernel),) if self.suits(kernel) else ()
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsInt8Schedule, float], ...]:
         """The default, then the schedules nearest to it."""
         found = nearby(self.default(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
@@ -292,32 +297,32 @@ SHUFFLED_EACH = 8
 GIVEN, CACHED = 4.0, 4.0
 
 
-class SubgroupGemm(GroupAlternative[SubgroupSchedule]):
+class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
     """Tiles whose threads exchange rows within a subgroup."""
 
-    kinds = (SubgroupSchedule,)
+    kind = SubgroupGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return REGISTERS.suits(kernel)
+        return REGISTER_GEMM.suits(kernel)
 
     def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[SubgroupSchedule, float], ...]:
+        self, kernel: Kernel, core: Core, group: WorkgroupLimits
+    ) -> tuple[tuple[SubgroupGemmSchedule, float], ...]:
         """For each register tile the best expected schedule, then the best one with other settings.
 
         They are tried after all other tiles, since no device is known on which they win.
         """
-        sizes, found = Sizes.of(kernel), list[SubgroupSchedule]()
+        sizes, found = Sizes.of(kernel), list[SubgroupGemmSchedule]()
 
-        def fits(s: SubgroupSchedule) -> bool:
+        def fits(s: SubgroupGemmSchedule) -> bool:
             return LEAST_THREADS <= s.threads <= group.threads and not s.objection(kernel)
 
-        def rank(s: SubgroupSchedule) -> tuple[float, str]:
+        def rank(s: SubgroupGemmSchedule) -> tuple[float, str]:
             return _cost(s, sizes, core), str(s)
 
         for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
             able = list(filter(fits, _shapes(width, sizes, read_together(kernel))))
-            best = dict[tuple[int, int], SubgroupSchedule]()
+            best = dict[tuple[int, int], SubgroupGemmSchedule]()
             for s in sorted(able, key=rank):
                 best.setdefault((s.x0, s.y0), s)
             first = list(best.values())[:1]
@@ -327,21 +332,21 @@ class SubgroupGemm(GroupAlternative[SubgroupSchedule]):
                 ]
             found += first
         costs = [_cost(s, sizes, core) for s in found]
-        last = UNUSUAL * max(c for _, c in REGISTERS.space(kernel, core, group))
+        last = UNUSUAL * max(c for _, c in REGISTER_GEMM.space(kernel, core, group))
         return tuple((s, last * c / min(costs)) for s, c in zip(found, costs, strict=True))
 
-    def traffic(self, kernel: Kernel, schedule: SubgroupSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: SubgroupGemmSchedule) -> tuple[int, float]:
         """No scratch bytes; words moved: each subgroup reads its rows and columns."""
         sizes, s = Sizes.of(kernel), schedule
         subgroups = sizes.tiles(s) * s.threads // s.width
         loads = subgroups * sizes.steps * (s.x0 + s.y0 * s.width)
         return 0, float(loads + sizes.stored)
 
-    def lower(self, kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: SubgroupGemmSchedule) -> TileFn:
         return subgroup_gemm.lower(kernel, schedule)
 
 
-def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupSchedule]:
+def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupGemmSchedule]:
     """Schedules that are less than twice as large as the product."""
     for (x0, y0), down, along, r0, unrolled in every(
         TILES, DOWN, ALONG, sorted({max(r, together) for r in TOGETHER}), (True, False)
@@ -349,16 +354,16 @@ def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupSchedul
         x1, y1 = x0 * down, y0 * width * along
         if x1 < 2 * max(sizes.rows, LANES) and y1 <= 2 * sizes.cols:
             band = sizes.band(BANDS[-1], x1)
-            yield SubgroupSchedule(width, x0, y0, r0, x1, y1, band, unrolled)
+            yield SubgroupGemmSchedule(width, x0, y0, r0, x1, y1, band, unrolled)
 
 
-def _varied(s: SubgroupSchedule) -> Iterator[SubgroupSchedule]:
+def _varied(s: SubgroupGemmSchedule) -> Iterator[SubgroupGemmSchedule]:
     """Variations of a schedule, each with one other setting."""
     yield replace(s, unrolled=not s.unrolled)
     yield from (replace(s, r0=r0) for r0 in TOGETHER if r0 != s.r0)
 
 
-def _cost(s: SubgroupSchedule, sizes: Sizes, core: Core) -> float:
+def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
     """The expected cost in the unit of `cost` in cost_model.py, with words from other threads and
     caches."""
     count = sizes.tiles(s)
@@ -368,8 +373,8 @@ def _cost(s: SubgroupSchedule, sizes: Sizes, core: Core) -> float:
     return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
 
 
-REGISTERS, FEW_ROWS, BYTES = RegisterGemm(), FewRows(), IntegerGemm()
-HALVES_BY_TILES, ROUNDED, SHUFFLES = F16Gemm(), FewRowsInt8(), SubgroupGemm()
+REGISTER_GEMM, FEW_ROWS, INTEGER_GEMM = RegisterGemm(), FewRows(), IntegerGemm()
+F16_GEMM, FEW_ROWS_INT8, SUBGROUP_GEMM = F16Gemm(), FewRowsInt8(), SubgroupGemm()
 
 
 def lower_chain(chain: Chain, schedule: Schedule) -> tuple[TileFn, Schedule] | None:

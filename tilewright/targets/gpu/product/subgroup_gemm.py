@@ -25,12 +25,12 @@ from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import RegisterTile
-from tilewright.targets.gpu.product.schedule import SubgroupSchedule
+from tilewright.targets.gpu.product.schedule import SubgroupGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 
 
-def lower(kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: SubgroupGemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     s = schedule
@@ -40,7 +40,7 @@ def lower(kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
 class SubgroupTile(RegisterTile):
     """One tile: what a thread loads itself, and what it gets from other threads."""
 
-    def __init__(self, tile: TilePosition, schedule: SubgroupSchedule) -> None:
+    def __init__(self, tile: TilePosition, schedule: SubgroupGemmSchedule) -> None:
         super().__init__(tile, schedule)
         self.s, self.lane = schedule, self.b.let(self.b.thread % schedule.width, "lane")
 

@@ -132,7 +132,7 @@ class TilePosition:
 
 def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> TilePosition:
     """Tiles of x1 rows by y1 columns, with `band` rows of tiles visited together
-    (`GroupSchedule`)."""
+    (`RegisterGemmSchedule`)."""
     ops = operands(kernel)
     rows, cols = ceil(ops.m.extent / x1), ceil(ops.n.extent / y1)
     outer = tuple(v.extent for v in ops.outer)
