@@ -14,20 +14,21 @@ MEMORY_LIMIT = 1 << 32
 #: cache lines, because processors fetch lines in pairs.
 CONTROL_BYTES = 4096
 PREEMPT, ABORT, TRAPPED, STOP, SPIN, STALL_LIMIT = 0, 4, 8, 12, 16, 20
-#: What a kernel leaves that stops at an index: the number of its check plus one, and the index, of
-#: 64 bits.  The host that reads them writes 0.
+#: A kernel that stops at a bad index writes the number of its check plus one to CHECK, and the
+#: 64-bit index to INDEX. The host reads both and sets them to 0.
 CHECK, INDEX = 24, 32
 EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE, COMING = 128, 132, 136, 140, 144, 148, 152
 POSITION, DONE = 256, 264
 SLEEPERS, SEEN, QUIET = 384, 388, 392
 
-#: One line per worker: its current step plus one (0: outside any run), tickets it finished.
+#: Each worker has one cache line with two words: STEP is its current step plus one (0: outside any
+#: run), PROGRESS counts the tickets that it finished.
 WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 STEP, PROGRESS = 0, 4
 OUTSIDE, JOINED = 0, -1
 
-#: Kernels for GPUs leave one word: the number of the step plus one, and from this bit on the number
-#: of the check.
+#: A GPU kernel that stops at a bad index writes one word: the number of its step plus one in the
+#: bits below this one, and the number of its check from this bit on.
 CHECK_BIT = 20
 
 #: Values of ABORT, which are also what `run` returns.
@@ -38,9 +39,9 @@ HEADER, RECORD = 16, 32
 COUNT, WIDEST, TABLE = 0, 4, 8
 SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE, SKIP, FLAGS = range(0, 32, 4)
 
-#: Bytes of an entry of the table at TABLE (an offset in the image; 0: there is none), whose first
-#: word says how many there are, and an entry's fields: the word at PLACE becomes
-#: min((n * TIMES + PLUS) / BY, MOST) * EACH when extent NUMBER becomes n.
+#: TABLE is the offset of a table in the image; 0: there is none.  Its first word is the number of
+#: entries.  Each entry has ENTRY bytes and the fields below.  When the extent NUMBER becomes n, the
+#: word at PLACE becomes min((n * TIMES + PLUS) / BY, MOST) * EACH.
 ENTRY = 28
 PLACE, NUMBER, TIMES, PLUS, BY, MOST, EACH = range(0, 28, 4)
 

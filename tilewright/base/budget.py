@@ -1,17 +1,21 @@
-"""The words in a GPU's memory that hold back normal kernels, shared by kernels, hosts and policies.
+"""The words in a GPU's memory that limit the workers of normal kernels.
 
-Input: nothing.  Output: numbers, defined only here.  docs/elastic-form.md explains them.
+Input: nothing.  Output: their offsets and sizes, which kernels, hosts and policies read from here.
+docs/elastic-form.md explains them.
 """
 
 from __future__ import annotations
 
-#: The budget where nobody is sent away.
+#: The budget that every worker is within, so none leaves early.
 EVERYBODY = 2**31 - 1
-#: Words of the block: workers that may stay; on the CPU a count of looks; workers that are alive.
+#: Words of the block, by number: how many workers may stay; how often workers have read the budget
+#: (counted on the CPU only); how many workers run now.
 BUDGET, LOOKS, ALIVE = 0, 1, 2
 #: Bytes of a word and of the block.
 WORD, BLOCK = 4, 16
-#: Version of what elastic kernels take and of what their words mean; bundles have their text.
+#: Version of the arguments of elastic kernels and of the meaning of these words.  Bundles contain
+#: the kernels' source, so a host compares this number.
 PROTOCOL = 2
-#: Words of a kernel, and of each worker's slot: a sector of the L2 cache.
+#: Numbers of words: of a kernel's own block, and of each worker's slot, which fills a sector of the
+#: L2 cache.
 KERNEL, SLOT = 4, 8

@@ -1,4 +1,4 @@
-"""The digest of the compiler's source: two compilers make the same kernels only if it is the same.
+"""The digest of the compiler's source.  Compilers with equal digests make equal kernels.
 
 Input: this package's files.  Output: text for keys of caches, spaces and stored candidates.  A
 version number is not enough, because it stays the same while the source changes.
@@ -13,9 +13,10 @@ from pathlib import Path
 from tilewright import TOOL
 
 ROOT = Path(__file__).parents[1]
-#: What decides which candidates there are, and their code.
+#: The folders whose source decides which candidates a kernel has, and their code.
 GENERATION = ("base", "kernel", "plan", "targets")
-#: The digest beside a part of the source, such as what a page has.
+#: A file with the digest, for copies that have only a part of the source, such as the one in a
+#: page.
 KEPT = "compiler-digest.txt"
 
 
@@ -38,6 +39,6 @@ def compiler_name() -> str:
 
 
 def _files(root: Path) -> list[Path]:
-    """Modules, and the data beside them."""
+    """The modules and JSON files of these folders, sorted."""
     every = (path for folder in GENERATION for path in (root / folder).rglob("*"))
     return sorted(p for p in every if p.is_file() and p.suffix in (".py", ".json"))

@@ -37,10 +37,11 @@ class DType:
 
 
 F32 = DType("f32", 4, "float", "float32", "f")
-#: Of numbers on their way through a kernel, and of inputs, outputs and states, which kernels have
-#: as f32 (`in_memory`).
+#: The type of intermediate numbers within a kernel.  Inputs, outputs and states may be declared as
+#: f16 too, but lie in memory as f32 (`in_memory`).
 F16 = DType("f16", 2, "float", "float16", "e")
-#: Of inputs, outputs and states alone; NumPy knows its name from the package ml_dtypes.
+#: Only inputs, outputs and states may be declared as bf16.  NumPy knows the name from the package
+#: ml_dtypes.
 BF16 = DType("bf16", 2, "float", "bfloat16", "")
 F64 = DType("f64", 8, "float", "float64", "d")
 I8 = DType("i8", 1, "int", "int8", "b")
@@ -51,16 +52,17 @@ I64 = DType("i64", 8, "int", "int64", "q")
 BOOL = DType("bool", 1, "bool", "bool", "B")
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I16, I32, I64, BOOL)}
-#: What inputs, outputs and states are.
+#: The types that inputs, outputs and states may be declared with.
 DECLARED: dict[str, DType] = {**DTYPES, F16.name: F16, BF16.name: BF16}
 BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}
 
 
 def in_memory(name: str) -> DType:
-    """As what kernels and hosts' memories have elements of a declared type: halves as f32."""
+    """The type that kernels and hosts store elements of a declared type with: f32 for f16 and
+    bf16."""
     return DTYPES.get(name, F32)
 
 
 def _named(name: str) -> DType:
-    """Unpickles a type as this process's own object, or identity would not hold."""
+    """Unpickles a type as this process's own object, since types compare by identity."""
     return F16 if name == F16.name else DTYPES[name]

@@ -3,8 +3,8 @@
 Input: a message, a hint and facts (node, op, opset, dtype, shape, limit).  Output: an exception
 with all of them in its text, and as JSON.  The browser engine uses the same codes.
 
-`required`, `of_kind` and `ensure` are for what must hold inside Tilewright: what fails there is our
-own fault, a `CompilerBug`.  Facts become text only for the error, so asking costs next to nothing.
+`required`, `of_kind` and `ensure` check invariants inside Tilewright and raise `CompilerBug`.  They
+make text from the facts only if a check fails, so a check that holds is cheap.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class UnsupportedDType(TilewrightError):
 
 
 class NotElastic(TilewrightError):
-    """A CUDA source has no kernel that can leave at a tile's border and be gone on with."""
+    """A CUDA source has no kernel that can stop between two tiles and be resumed."""
 
     code = "not-elastic"
     exit_code = 4
@@ -152,7 +152,8 @@ class KernelTrap(TilewrightError):
 
 
 class OutOfRange(KernelTrap):
-    """The same of a kernel alone, which knows no model: the number of its check, and the index."""
+    """A kernel that ran without a model stopped at an index.  Only the number of its check and the
+    index are known, not the node."""
 
     def __init__(self, check: int, index: int) -> None:
         self.check, self.index = check, index
@@ -160,14 +161,15 @@ class OutOfRange(KernelTrap):
 
 
 class NotMeasured(TilewrightError):
-    """A tuning session measured too little within its budget for what was asked of it."""
+    """A tuning session had too little time to measure what the command asked for."""
 
     code = "not-measured"
     exit_code = 11
 
 
 class AdmissionRefused(TilewrightError):
-    """A task or request whose bound or deadline cannot be kept beside those that were taken."""
+    """A task or request is refused: its bound or deadline cannot be kept beside those already
+    admitted."""
 
     code = "admission-refused"
     exit_code = 12
@@ -254,20 +256,20 @@ T = TypeVar("T")
 
 
 def required(value: T | None, why: str, **facts: object) -> T:
-    """The value, which is there."""
+    """The value if it is not None; else raises CompilerBug with the sentence `why`."""
     if value is None:
         raise CompilerBug(why, hint="", **facts)
     return value
 
 
 def of_kind(value: object, kind: type[T], why: str, **facts: object) -> T:
-    """The value, which is of this class."""
+    """The value if it is of this class; else raises CompilerBug with the sentence `why`."""
     if not isinstance(value, kind):
         raise CompilerBug(why, hint="", found=value, **facts)
     return value
 
 
 def ensure(holds: bool, why: str, **facts: object) -> None:
-    """For what is true of several values, or of none that goes on."""
+    """Raises CompilerBug with the sentence `why` unless the condition holds."""
     if not holds:
         raise CompilerBug(why, hint="", **facts)

@@ -1,8 +1,8 @@
-"""Cheap records, for objects that a compilation makes by the hundred thousand, and lazy values.
+"""Cheap records and lazy values, for objects of which one compilation makes hundreds of thousands.
 
 Input: classes.  Output: dataclasses that only the type checker keeps frozen.  For rarer objects use
-`dataclass(frozen=True)` and `functools.cached_property`: they also prevent assignments and races at
-run time, but take several times as long as making the object.
+`dataclass(frozen=True)` and `functools.cached_property`.  These also prevent assignments and races
+at run time, but make an object several times slower.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ _CHANGERS: dict[type, Callable[..., Any]] = {}
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[C]) -> type[C]:
-    """A dataclass that compares and hashes by its fields; nobody assigns to them."""
+    """A dataclass that compares and hashes by its fields.  Do not assign to them: only the type
+    checker forbids it."""
     return dataclass(unsafe_hash=True)(cls)
 
 
 @dataclass_transform(frozen_default=True)
 def slotted(cls: type[C]) -> type[C]:
-    """The same with its fields alone: no `computed` ones."""
+    """As `record`, but with `__slots__`: it takes less memory and cannot have `computed`
+    properties."""
     return dataclass(unsafe_hash=True, slots=True)(cls)
 
 
@@ -50,8 +52,8 @@ def _changer(kind: Any) -> Callable[..., Any]:
 class computed(Generic[T]):
     """A property that is computed at its first use.
 
-    It lies in the object's dictionary then, where Python finds it before it asks this descriptor.
-    Two threads may both compute it; they find the same.
+    The result is stored in the object's dictionary, where Python finds it before it calls this
+    descriptor.  Two threads may both compute it; they get equal results.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

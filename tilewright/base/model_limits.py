@@ -1,4 +1,4 @@
-"""Limits on the work and the memory that a model file may ask for, whatever it promises.
+"""Limits on the work and the memory that a model file may ask for.
 
 Input: nothing.  Output: `LIMITS`, the one table of them, which docs/limits.md lists.  The stage
 that would do the work compares first and raises `ModelLimit`.  Limits of targets and devices, such
@@ -16,17 +16,17 @@ from tilewright.base.errors import ModelLimit
 class ModelLimits:
     """The most that a model may have.
 
-    nodes:     nodes of the model, with those of subgraphs and of functions at each of their calls
+    nodes:     nodes of the model and its subgraphs; a function counts anew at each call
     nesting:   subgraphs or functions inside one another
     rank:      axes of a tensor, also of one that an operator makes in between
-    elements:  elements of a tensor, stored or not; numbers up to here are exact everywhere
+    elements:  elements of a tensor, stored or not; JavaScript too counts exactly up to here
     table:     numbers that an operator computes for one axis while it is imported, such as the
                positions and neighbours of Resize, or padding by other elements
     shape_work: elements computed to know one shape, number or condition
-    constant:  elements of a tensor that the compiler computes because it depends on no input;
-               here and in the next, what the model's own weights have is allowed many times over
+    constant:  elements of a tensor that the compiler computes because it depends on no input; this
+               limit and the next grow with the number of elements in the model's weights
     constant_work: elements computed for all constants of the bundle
-    repeats:   iterations of a loop, those of loops around it included
+    repeats:   iterations of a loop in all, counting every iteration of the loops around it
     steps:     steps of a plan, after loops are repeated
     """
 
@@ -44,7 +44,7 @@ class ModelLimits:
 
 LIMITS = ModelLimits()
 
-#: What to do about each.
+#: The hint of the error for each limit.
 _WAYS = {
     "nodes": "Export the model with fewer nodes, or without functions that call each other",
     "nesting": "Export the model with fewer subgraphs inside one another",

@@ -45,13 +45,14 @@ def _bits(x: Array) -> Array:
     return np.asarray(x, np.float32).view(np.int32)
 
 
-#: Elements of a short axis.
+#: A last axis of at most this number of elements is short (`_nibble`).
 SHORT = 8
 
 
 def _nibble(a: Array, b: Array) -> Array:
-    """Four bits.  Where the last axis is short its elements go one by one: NumPy's inner loop is
-    along it, and costs most at its beginning."""
+    """Half `b` (0 or 1) of each byte of `a`, as four bits.  NumPy's inner loop runs along the last
+    axis and is slow to start, so a short last axis is computed element by element, each for all
+    rows at once."""
     a, b = np.broadcast_arrays(a, b)
     if a.ndim < 2 or a.shape[-1] > SHORT:
         return np.asarray(np.right_shift(a, b) & 15)

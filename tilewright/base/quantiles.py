@@ -1,6 +1,6 @@
-"""The one definition of a quantile, and those by which latencies are judged.
+"""The one definition of a quantile, and the quantiles by which latencies are judged.
 
-Input: values, a share.  Output: one of the values; nothing is interpolated.
+Input: values, and a share from 0 to 1.  Output: one of the values; nothing is interpolated.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tilewright.base.errors import UsageError
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by `share` of all (nearest rank).
+    """The smallest value that at least `share` of all values do not exceed (nearest rank).
 
-    Raises ValueError where there is none.
+    Raises ValueError if there are no values.
     """
     if not values:
         raise ValueError("there are no values")
@@ -24,7 +24,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Tail:
-    """Quantiles of latencies; worst is the largest.  The 99.9th of fewer than 1000 is the worst."""
+    """Quantiles of latencies, in the unit of the latencies.  With fewer than 1000, p999 equals the
+    worst."""
 
     p50: float
     p99: float
@@ -34,7 +35,7 @@ class Tail:
 
 
 def tail(latencies: Sequence[float]) -> Tail:
-    """Raises UsageError if there are none."""
+    """The quantiles of these latencies.  Raises UsageError if there are none."""
     if not latencies:
         raise UsageError(
             "There is no latency to judge", hint="Run for longer, or send more requests"

@@ -130,7 +130,8 @@ def _nearest_f16(x: float) -> float:
 
 
 def _nearest_bf16(x: float) -> float:
-    """bf16 is the upper half of an f32; a carry out of the fraction is right, up to infinity."""
+    """bf16 is the upper half of an f32.  Rounding may carry from the fraction into the exponent;
+    that gives the right number, also where it gives infinity."""
     if x != x:
         return x
     bits = _bits(x) & 0xFFFFFFFF
@@ -139,7 +140,7 @@ def _nearest_bf16(x: float) -> float:
 
 
 def _bits(x: float) -> int:
-    """As it lies in memory."""
+    """The 32 bits of a number as f32."""
     try:
         packed = struct.pack("<f", x)
     except OverflowError:
@@ -148,7 +149,7 @@ def _bits(x: float) -> int:
     return int(bits)
 
 
-#: What functions of angles are tested on.
+#: The domain on which functions of angles are tested.
 ALL = (-3e38, 3e38)
 
 # Wasm has no fused multiply-add outside relaxed SIMD, so "fma" allows both roundings.
@@ -175,7 +176,7 @@ _ROWS = (
     ScalarFn("tan", 1, _trig(math.tan), ulp=4.0, domain=ALL, floats_only=True),
     ScalarFn("expm1", 1, _expm1, ulp=3.0, domain=(-100.0, 88.7), floats_only=True),
     ScalarFn("log1p", 1, _log1p, ulp=3.0, domain=(-0.9999, 1e30), floats_only=True),
-    # what a division leaves that rounds toward zero: it has the sign of the first
+    # the remainder of a division that rounds toward zero: it has the sign of the first operand
     ScalarFn("rem", 2, _rem, domain=(-1e30, 1e30), floats_only=True),
     ScalarFn("f16", 1, _nearest_f16, domain=(-7e4, 7e4), floats_only=True),
     ScalarFn("bf16", 1, _nearest_bf16, domain=(-7e4, 7e4), floats_only=True),

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class File:
-    """Bytes that become a file of the bundle; extension: of its name, without the dot"""
+    """Bytes that become a file of the bundle.  extension: ending of its name, without the dot"""
 
     data: bytes
     extension: str
@@ -23,7 +23,8 @@ class File:
 class Build:
     """A variant's part of a section: linked code, and every plan as encoded for its hosts.
 
-    features: what a host must have;  facts: what else decides between variants
+    features: names of features that a host must have
+    facts:    other properties by which a host chooses between variants
     """
 
     variant: str
@@ -39,7 +40,7 @@ class Section:
 
     builds:   variants, best first
     slots:    number of different kernels in the code
-    memory:   bytes that a host with one worker needs in all
+    memory:   total bytes that a host with one worker needs
     programs: files that all variants share, by name
     plans:    per plan, facts for engines
     kernels:  per kernel of the program, its slot

@@ -36,10 +36,11 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant of a target: linked code, each plan as its hosts read it, and what a host is asked.
+    """A variant of a target: linked code, each plan as its hosts read it, and what it requires of a
+    host.
 
     features: what the host must have
-    facts:    what else decides between variants (docs/bundle.md)
+    facts:    other properties by which a host chooses between variants (docs/bundle.md)
     """
 
     variant: str
@@ -54,7 +55,7 @@ class SectionEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     builds:   variants, best first
     slots:    number of different kernels in the code
-    memory:   bytes that a host with one worker needs in all
+    memory:   total bytes that a host with one worker needs
     programs: files that all variants share, by name
     plans:    per plan, facts for hosts
     kernels:  slots, and per variant the schedules of the code; engines do not need it
@@ -103,11 +104,12 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     dtype:  as kernels read it
     stored: the narrower element type of its bytes in the shards; "" if that is `dtype`
-    scale, zero: of stored integers: numbers of earlier tensors with what makes them f32; their
-            shapes broadcast to this one, and no zero point means 0
-    layout: how its elements lie (docs/bundle.md)
+    scale, zero: if integers are stored: ids of earlier tensors with the scales and zero points that
+                 make them f32.  Their shapes broadcast to this tensor's shape; without `zero` the
+                 zero point is 0
+    layout: the order of its elements in memory (docs/bundle.md)
     shard:  number of the shard in which it begins; it may continue in the next ones
-    offset: of its first byte in the concatenated shards; may exceed 32 bits
+    offset: position of its first byte in the concatenated shards; may exceed 32 bits
     digest: SHA-256 of its bytes
     """
 
@@ -127,7 +129,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """The stored constants: bytes of all shards, which follow each other, and the table of tensors
     (a file with a list of `Tensor`).  The writer fills in both.
 
-    memory: bytes of all tensors as kernels read them, where hosts widen some; else 0
+    memory: bytes of all tensors after widening; 0 if hosts widen none
     """
 
     bytes: int
@@ -148,9 +150,10 @@ class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An index that a kernel checks: of which node and operator, along which axis.
+    """An index that a kernel checks at run time, for its error message: the node, the operator and
+    the axis that it belongs to.
 
-    least: the smallest index that the operator takes; below 0 they count from the end
+    least: the smallest index that the operator allows; negative indices count from the end
     """
 
     node: str
@@ -164,7 +167,7 @@ class StepEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a plan, for people and profilers.
 
     spec:   the number of its kernel in the list of kernels
-    checks: what its kernel checks as it runs, by the numbers of these
+    checks: the indices that its kernel checks, by the number of the check
     """
 
     spec: int
@@ -178,7 +181,7 @@ class StepEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The steps for one combination of buckets.
 
-    inputs, outputs: their shapes as numbers, in the model's order
+    inputs, outputs: shapes as numbers, in the model's order
     file: the neutral plan with values and dependencies, from which encoded plans are made
     """
 
@@ -234,9 +237,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     """The content of bundle.json.
 
-    name, serial, signature: where a site signs (signing.py): what the bundle is called, a number
-                             that rises from build to build, and the signature of these and of the
-                             manifest's digest
+    name, serial, signature: set if a site signs its bundles (signing.py): the bundle's name, a
+                             number that rises from build to build, and the signature of both and of
+                             the manifest's digest
     """
 
     format: int
@@ -290,7 +293,7 @@ def parse(data: bytes, kind: type[T], place: str) -> T:
 
 REBUILD = "Build the bundle again"
 
-#: What Python raises where it is given data that does not follow the format.
+#: The exceptions that Python raises while it reads data of a wrong form.
 MALFORMED = (
     msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
     RecursionError,
@@ -299,9 +302,10 @@ MALFORMED = (
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Whoever reads what a bundle says does it inside: BundleCorrupt is all that comes out.
+    """A context for code that reads parts of a bundle: errors about malformed data become
+    BundleCorrupt.
 
-    place: path or name of the part, for messages.  Raises MemoryLimit where memory is too little.
+    place: path or name of the part, for messages.  Raises MemoryLimit if memory runs out.
     """
     try:
         yield
@@ -317,15 +321,15 @@ def reading(place: str) -> Iterator[None]:
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """Whoever checks what a bundle says by the compiler's own invariants does it inside: there a
-    broken one is the bundle's fault, and BundleCorrupt."""
+    """A context for code that checks a bundle's data by the compiler's own invariants.  A broken
+    invariant is then the bundle's fault: CompilerBug becomes BundleCorrupt."""
     try:
         yield
     except CompilerBug as error:
         raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
 
 
-#: Characters of a message, of which a file may have written a part.
+#: The most characters of a message that quotes a file.
 LONGEST = 400
 
 

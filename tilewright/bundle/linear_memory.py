@@ -62,7 +62,8 @@ def _convert(data: object, kind: type[Record]) -> Record:
 
 
 def check_image(data: bytes, address: int, steps: int, slots: int, extents: int) -> None:
-    """Raises BundleCorrupt unless a driver that obeys the image ends and stays inside of it."""
+    """Raises BundleCorrupt if a driver that follows the image could run forever or read outside
+    it."""
     ends = abi.HEADER + abi.RECORD * (steps + 1)
     _need(len(data) % 4 == 0 and len(data) >= ends, "its size")
     words = struct.unpack(f"<{len(data) // 4}I", data)
@@ -87,7 +88,8 @@ def check_image(data: bytes, address: int, steps: int, slots: int, extents: int)
 
 
 def _check_table(words: tuple[int, ...], ends: int, extents: int) -> None:
-    """The table of what follows an extent changes only numbers of tiles and scalars."""
+    """Raises BundleCorrupt if the table of extents changes words other than numbers of tiles and
+    scalars."""
     table = words[abi.TABLE // 4]
     if not table:
         return

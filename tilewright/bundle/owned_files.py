@@ -2,8 +2,9 @@
 
 Input: a folder, and the new files of a section of it (bundle, page, …).  Output: those files,
 without the section's old ones, and a record with the SHA-256 of each.  The record names a file
-before it is written, so a writer that is killed leaves nothing that the next one refuses.
-Files that are not in the record, or changed since, are foreign: `UsageError` before one is lost.
+before it is written, so a writer that is killed leaves nothing that the next one refuses.  Files
+that are not in the record, or that changed since, are foreign.  `UsageError` is raised before a
+foreign file is overwritten or deleted.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ _HINT = "Move it away, or choose another folder"
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """sections: the files of each section
-    writing: files that a writer is about to put, so that they are known if it is killed; each with
-             what it may hold meanwhile
-    old: blobs that nothing names any more; a reader may have begun with the manifest before
+    writing: files that a writer is about to write, so that they are known if it is killed; each
+             with the digests that it may have meanwhile
+    old: blobs that no manifest names any more; a reader of the previous manifest may still load
+         them
     """
 
     format: Literal[1]
@@ -55,10 +57,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FolderPart:
     """`with FolderPart(folder, "bundle") as section:` writes a section of the folder anew.
 
-    At the end the section's old files are deleted, except changed ones and those put again; old
-    blobs stay until the files that replaced them have been there for `STAYS_S`, and the next writer
-    deletes them.  After an error all stay, and the record has what was written so far.  A writer
-    waits for another one of the same folder; if one is killed, the record knows its files.
+    At the end the section's old files are deleted, except those that were changed or written again.
+    Old blobs stay for at least `STAYS_S`; the next writer after that deletes them.  After an error
+    all files stay, and the record lists the files written so far.  Writers of one folder wait for
+    each other.  If a writer is killed, the record lists its files.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -79,12 +81,12 @@ class FolderPart:
         self.put_all({name: data})
 
     def put_all(self, files: Mapping[str, Buffer]) -> None:
-        """The same for several, which the record names together before the first is written."""
+        """Writes several files.  The record names all of them before the first is written."""
         named = {name: digest(data) for name, data in files.items() if name not in self._now}
         known = _known(self._record)
         for name in named:
             _refuse(self._folder, name, known)
-        # A blob that is there and in no record was there before: it is never ours to delete.
+        # A blob that exists and is in no record was not written by us, so it is never deleted.
         ours = {
             name: found
             for name, found in named.items()
@@ -132,7 +134,7 @@ class FolderPart:
                 place.unlink()
         for place in self._left():
             place.unlink(missing_ok=True)
-        # What a killed writer of another section began is that section's to mend.
+        # Files that a killed writer of another section began stay for that section's next writer.
         writing = {
             name: found
             for name, found in self._record.writing.items()
@@ -159,7 +161,7 @@ class FolderPart:
         replace(self._folder / RECORD, msgspec.json.format(encode(told), indent=1) + b"\n")
 
     def _left(self) -> Iterator[Path]:
-        """Partial files of these names, from writers that died."""
+        """Paths of partial files that killed writers left."""
         for folder in {PurePosixPath(name).parent for name in self._now}:
             for path in (self._folder / folder).glob(f"{PART}*"):
                 found = _LEFT.fullmatch(path.name)
@@ -193,12 +195,12 @@ def _read(folder: Path) -> Record:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Holds a folder against other writers, where the system can.
+    """Locks a folder against other writers, if the system can.
 
-    The system gives it free if the process is killed.
+    The system releases the lock if the process is killed.
     """
     with ExitStack() as held:
-        with suppress(OSError):  # there is no folder yet, or its file system holds none
+        with suppress(OSError):  # there is no folder yet, or its file system has no locks
             place = os.open(folder, os.O_RDONLY)
             held.callback(os.close, place)
             if sys.platform != "win32":
@@ -207,7 +209,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def _age(place: Path) -> float:
-    """Seconds since a file was written; 0 if there is none, or a clock that went back."""
+    """Seconds since a file was written; 0 if there is no file, or if the clock went back."""
     try:
         return max(0.0, time.time() - place.stat().st_mtime)
     except OSError:
@@ -224,7 +226,8 @@ def _is_below(name: str) -> bool:
 
 
 def _known(record: Record) -> dict[str, set[str]]:
-    """By file, what it may hold: of a file that is being replaced, the old or the new."""
+    """The digests that each file may have.  A file that is being replaced may have its old or its
+    new one."""
     known: dict[str, set[str]] = {}
     for files in (*record.sections.values(), record.old):
         for name, found in files.items():
@@ -235,7 +238,8 @@ def _known(record: Record) -> dict[str, set[str]]:
 
 
 def _refuse(folder: Path, name: str, known: Mapping[str, set[str]]) -> None:
-    """Raises UsageError unless the path is free, or has an unchanged file of Tilewright."""
+    """Raises UsageError if the path has a file that Tilewright did not write, or one that
+    changed."""
     place, own = folder / name, named_digest(name)
     wanted = {own} if own else known.get(name)
     for above in PurePosixPath(name).parents:
@@ -261,7 +265,7 @@ def replace(path: Path, data: Buffer) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Generator[BinaryIO]:
-    """The same for a file that is written in pieces.
+    """As `replace`, for a file that is written in pieces.
 
     The partial file has a random name: other processes may write the same file at the same time.
     """

@@ -27,7 +27,7 @@ from tilewright.bundle.format import (
     parse,
 )
 
-#: Bytes of bundle.json, which only names the manifest.
+#: The most bytes of bundle.json, which only names the manifest.
 MOST_POINTER = 1 << 16
 
 
@@ -59,7 +59,7 @@ class Bundle:
 
     @property
     def bytes(self) -> int:
-        """Size of all files that a host may load."""
+        """Total size in bytes of the files that a host may load."""
         files = (self.pointer.manifest, *self.manifest.files())
         return sum(ref.bytes for ref in files)
 
@@ -95,7 +95,7 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def _holds(check: Callable[[], bool]) -> bool:
-    """Also no for a name that is too long, and in a folder that may not be searched."""
+    """The result of the check; False if the path is too long or its folder is not readable."""
     try:
         return check()
     except OSError:
@@ -122,10 +122,10 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """At most so many bytes of a file.  Raises BundleCorrupt."""
+    """The bytes of a regular file of at most `most` bytes.  Raises BundleCorrupt."""
     try:
         kind = path.stat()
-        # A pipe would be waited for, and a device may have no end.
+        # Reading a pipe could block, and reading a device could go on for ever.
         if not S_ISREG(kind.st_mode) or kind.st_size > most:
             raise BundleCorrupt(
                 f"The bundle file {path.name} is damaged",
@@ -148,7 +148,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _check_manifest(manifest: Manifest) -> None:
-    """Dimensions, inputs and outputs are the same everywhere.  Raises BundleCorrupt."""
+    """Raises BundleCorrupt if its parts disagree on dimensions, inputs or outputs."""
     dims = manifest.dims.keys()
     tensors = (*manifest.inputs, *manifest.outputs)
     named = {n for t in tensors for n in t.shape if isinstance(n, str)} | {*manifest.extents}
@@ -166,12 +166,13 @@ def _check_manifest(manifest: Manifest) -> None:
         raise BundleCorrupt("the manifest's plans, dimensions and tensors differ", hint=REBUILD)
 
 
-#: Bytes that one number takes in the shards.
+#: Bytes of one number in the shards, by its stored type.
 _STORED = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1}
 
 
 def _check_table(table: list[TensorEntry], manifest: Manifest) -> None:
-    """Sizes, places and scales agree with each other and with the shards.  BundleCorrupt."""
+    """Raises BundleCorrupt if sizes, offsets or scales disagree with each other or with the
+    shards."""
     total = sum(ref.bytes for ref in manifest.weights.shards)
     for number, t in enumerate(table):
         each = _STORED[t.stored] if t.stored else DTYPES[t.dtype].size
@@ -192,7 +193,7 @@ def _check_table(table: list[TensorEntry], manifest: Manifest) -> None:
 
 
 def _check_name(folder: Path, ref: FileRef) -> None:
-    """Only names of blobs are allowed: others could point outside the folder."""
+    """Raises BundleCorrupt for a path that is not a blob's: it could point outside the folder."""
     if not is_blob_name(ref.file, ref.digest):
         raise BundleCorrupt(
             f"The bundle lists a file that is not a blob: {ref.file}",

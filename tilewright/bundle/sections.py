@@ -1,8 +1,8 @@
 """Sections of a bundle, and its lists of kernels: specifications, slots and schedules per target.
 
-Input: a target's section, or a manifest's section and its bundle; specifications and schedules as
-plain data.  Output: the other one; JSON bytes, and back.  Only the target knows what its files and
-facts mean.
+`store` and `load` convert between a target's section and the manifest's entry for it.  The lists of
+specifications and schedules are encoded as JSON bytes and decoded again.  Only the target knows
+what its files and facts mean.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotBuild(TypedDict):
-    """What a variant runs for a kernel; digest: of what decides about its code"""
+    """The schedule that a variant uses for a kernel. digest: identifies the resulting code"""
 
     digest: str
     schedule: dict[str, object]
@@ -67,7 +67,7 @@ def unpack_slots(data: bytes) -> list[Slot]:
 
 
 def store(section: made.Section, slots: Sequence[Slot], blobs: dict[str, Buffer]) -> SectionEntry:
-    """The section as the manifest has it; its files go into `blobs`."""
+    """The manifest's entry for a section; the section's files are added to `blobs`."""
 
     def ref(file: made.File) -> FileRef:
         return add(blobs, file.data, file.extension)
@@ -93,7 +93,7 @@ def store(section: made.Section, slots: Sequence[Slot], blobs: dict[str, Buffer]
 
 
 def load(bundle: Bundle, section: SectionEntry) -> made.Section:
-    """The section as its target made it."""
+    """The section as its target made it, read from the bundle's files."""
 
     def file(ref: FileRef) -> made.File:
         return made.File(bundle.read(ref), ref.file.rpartition(".")[2])

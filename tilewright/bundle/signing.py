@@ -1,4 +1,4 @@
-"""Signatures of what pages run: the manifest of a bundle, and single candidates.
+"""Signatures of the code that pages run: the manifest of a bundle, and single candidates.
 
 Input: a private key (PEM; ECDSA on the curve P-256, which WebCrypto has everywhere) and what is
 signed.  Output: signatures and the public key, both base64url without padding.  Pages verify with
@@ -53,9 +53,10 @@ class Signer:
         return _text(r.to_bytes(_WIDTH, "big") + s.to_bytes(_WIDTH, "big"))
 
     def pointer(self, pointer: Pointer, name: str, serial: int) -> Pointer:
-        """The same with a signature of its manifest, and so of all files of the bundle.
+        """The pointer with a signature of its manifest.  The manifest has the digests of all files,
+        so the signature covers them too.
 
-        serial: pages refuse a bundle of this name with a lower one than they have seen
+        serial: pages refuse a bundle of this name whose serial is lower than one they have seen
         """
         named = msgspec.structs.replace(pointer, name=name, serial=serial)
         return msgspec.structs.replace(named, signature=self.sign(bundle_statement(named)))
@@ -87,19 +88,19 @@ class Signer:
 
 
 def next_serial(before: Pointer | None) -> int:
-    """Higher than that of the bundle before; the clock's seconds, so that it also rises between
-    machines that do not know each other's bundles."""
+    """A serial number above that of the previous bundle.  It is at least the clock's seconds, so it
+    also rises between machines that do not know each other's bundles."""
     seen = before.serial if before and isinstance(before.serial, int) else 0
     return max(seen + 1, int(time.time()))
 
 
 def bundle_statement(pointer: Pointer) -> str:
-    """One line of JSON."""
+    """The text that a bundle's signature covers: a prefix and one line of JSON."""
     return f"tilewright bundle {_line([pointer.name, pointer.serial, pointer.manifest.digest])}"
 
 
 def candidate_statement(bundle: str, about: Mapping[str, object]) -> str:
-    """One line of JSON; the grains of plans by their number."""
+    """The text that a candidate's signature covers; `grains` is a mapping by the plan's number."""
     fields = {name: about[name] for name in CANDIDATE}
     grains = of_kind(about["grains"], dict, "no grains by plan")
     fields["grains"] = [[int(plan), grain] for plan, grain in sorted(grains.items())]
@@ -107,7 +108,7 @@ def candidate_statement(bundle: str, about: Mapping[str, object]) -> str:
 
 
 def _line(values: Sequence[object]) -> str:
-    """As JavaScript writes it; null for what is not set."""
+    """One line of JSON, byte for byte as JavaScript writes it; unset values are null."""
     named = [None if value is msgspec.UNSET else value for value in values]
     return json.dumps(named, separators=(",", ":"), ensure_ascii=False)
 
@@ -132,7 +133,8 @@ def read_signer(path: Path) -> Signer:
 
 
 def write_key(path: Path) -> Signer:
-    """Makes a key and writes it for its owner's eyes.  Raises UsageError if the file exists."""
+    """Makes a key and writes it to a file that only its owner may read.  Raises UsageError if the
+    file exists."""
     _require()
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.serialization import (

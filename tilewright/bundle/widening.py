@@ -1,7 +1,7 @@
 """Weights in files and in memory: 16-bit numbers and integers with scales become f32 when loaded.
 
-Input: tensors of a bundle's table, arrays or bytes.  Output: the same numbers, every one exact.
-The browser engine does the same (web/engine/widening.js).
+Input: tensors of a bundle's table, as arrays or bytes.  Output: the same numbers in the other type;
+no number is rounded.  The browser engine does the same (web/engine/widening.js).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tilewright.bundle.reader import Bundle
 
 
 def narrowed(value: Array, tensor: TensorEntry) -> Array:
-    """What the shards hold of a tensor; each number must be one of the narrower type."""
+    """A tensor in the type that shards store it with.  That type must represent each number
+    exactly."""
     if tensor.stored == "f16":
         return value.astype(np.float16)
     if tensor.stored == "bf16":
@@ -36,7 +37,8 @@ def tensors_of(bundle: Bundle) -> Iterator[Array]:
 
 
 def memory_of(bundle: Bundle) -> Iterator[bytes]:
-    """All tensors as they lie in memory, one after the other, each at a multiple of 64 bytes."""
+    """The bytes of all tensors in a host's memory, in the table's order, each at a multiple of 64
+    bytes."""
     if not bundle.manifest.weights.memory:
         yield from bundle.weights()
         return
@@ -46,7 +48,7 @@ def memory_of(bundle: Bundle) -> Iterator[bytes]:
 
 
 def _widened(stored: bytes, table: Sequence[TensorEntry], tensor: TensorEntry) -> Array:
-    """A tensor from the bytes of all shards."""
+    """One tensor in the type that kernels read, from the bytes of all shards."""
     raw = np.frombuffer(stored, np.uint8, tensor.bytes, tensor.offset)
     if tensor.stored == "f16":
         return raw.view(np.float16).astype(np.float32)

@@ -1,8 +1,8 @@
 """Writes a bundle into a folder, so that a reader never sees a half-written one.
 
 Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  Blobs
-are written first; then the pointer is replaced atomically.  Blobs of the bundle before stay for a
-while.  Other files in the folder are left alone (owned_files.py).
+are written first; then the pointer is replaced atomically.  Blobs of the previous bundle stay for
+at least a minute.  Other files in the folder are left alone (owned_files.py).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def write(contents: Contents, folder: Path, signer: Signer | None = None) -> Man
 
 
 def _before(folder: Path) -> Pointer | None:
-    """The pointer that is replaced; None if there is none, or it says nothing."""
+    """The pointer that will be replaced; None if there is none, or if it cannot be read."""
     try:
         return decode((folder / POINTER).read_bytes(), Pointer, POINTER)
     except (OSError, BundleCorrupt, BundleVersion):
@@ -148,7 +148,7 @@ def _write_shards(contents: Contents, section: FolderPart, digests: _Digests) ->
 
 
 def _cut(pieces: Iterable[Buffer], size: int) -> Iterator[bytearray]:
-    """The same bytes in pieces of exactly `size`, the last one shorter."""
+    """The same bytes in pieces of exactly `size` bytes; the last piece may be shorter."""
     shard = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")
