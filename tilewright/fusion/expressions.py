@@ -3,8 +3,8 @@
 Input: a node, and the nodes in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
 buffers it loads, and the reductions that became its stages.  What is stored is decided elsewhere.
 
-Positions that the model computes by counting become indices, which kernels need not check if they
-are certainly in range.  Positions that are read from memory stay expressions.
+Positions that the model computes from axis positions become indices; kernels do not check those
+that are certainly in range.  Positions that are read from memory stay expressions.
 
     int(i) * 4 + int(j)  ->  i*4 + j        int(i) // 2  ->  i//2
 """
@@ -38,7 +38,8 @@ from tilewright.kernel.extents import extent
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
 from tilewright.kernel.spec import Buffer, Kernel, Limit, Stage
 
-#: Yields elements of other nodes that it needs, and returns the expression of one.
+#: Yields each element of another node that it needs, receives its expression, and returns the
+#: expression of its own element.
 Making = Generator[tuple[Node, Indices], Expr, Expr]
 
 
@@ -50,7 +51,7 @@ class ExpressionBuilder:
     anchors: the reductions that became stages, in order
     checks:  the indices that are read and checked, with their numbers
     checked: the nodes that use these indices, by the same numbers
-    walked:  the node whose axes are the kernel's
+    walked:  the node whose axes are the kernel's axes
     """
 
     output: Node
@@ -88,7 +89,7 @@ class ExpressionBuilder:
         )  # fmt: skip
 
     def _moved(self, at: Indices) -> Indices:
-        """The index at which element `at` is stored."""
+        """The index in the buffer at which element `at` is stored."""
         op = self.output.op
         if not isinstance(op, ops.Update):
             return at
@@ -117,7 +118,7 @@ class ExpressionBuilder:
         return scalar
 
     def _literal(self, found: Follow, dtype: DType) -> Expr:
-        """A number that depends on an extent."""
+        """The expression of a literal that depends on an extent."""
         scalar = self._extent(found.number)
         number: Expr = IndexValue(index(scalar) * found.times, I32)
         number = number if dtype == I32 else Call("cast", (number,), dtype)
@@ -158,7 +159,7 @@ class ExpressionBuilder:
         return self._copy(n, at) if self.memory.holds(n) else self.known.get((n, at))
 
     def _element(self, n: Node, at: Indices) -> Expr:
-        """The same for any other node, computed now."""
+        """The element of `n` at `at`; it is computed now unless it is known already."""
         found = self._found(n, at)
         return self._compute(n, at) if found is None else found
 
@@ -280,8 +281,7 @@ class ExpressionBuilder:
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
 
     def _within(self, where: Expr) -> Expr:
-        """An index read from memory.  Beyond a run-time end the contents are undefined, so 0 is
-        used."""
+        """An index read from memory, but 0 beyond a run-time end, where memory is undefined."""
         ends = tuple(
             Bound(index(end) * times - axis_at - 1, axis.extent)
             for axis, end, times in self.limits.values()

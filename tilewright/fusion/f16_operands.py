@@ -1,9 +1,9 @@
 """Values in f16: copies for products that may round their operands, and weights stored as f16.
 
-Input: kernels.  Output: the operand of a product that is worth a copy in f16, the product that
-reads this copy, and the kernels that make it; attention that may round its operands.  It is used
-only for targets with f16 values in memory (`Facts.halves`);
-docs/decisions/0026-matrices-at-constant-places.md has the gain.
+Input: kernels.  Output: for a product, the operand that is worth a copy in f16, the kernel that
+makes the copy and the product that reads it; for attention, the kernel that may round its operands.
+Only targets with f16 values in memory (`Facts.halves`) use it; the gain is in
+docs/decisions/0026-matrices-at-constant-places.md.
 
 An f32 model that allows rounding to bytes gets such products, too
 (docs/decisions/0053-rows-divided-by-their-largest.md).  f16 is exact enough for it, but its range
@@ -77,8 +77,8 @@ def rounding_of(size: int) -> Kernel:
 
 
 def with_rounded_attention(kernel: Kernel) -> Kernel:
-    """The same kernel; if it is attention, one that may round its queries, keys, values and
-    probabilities to f16."""
+    """The kernel.  If it is attention, its queries, keys, values and probabilities may be rounded
+    to f16."""
     form = classify(kernel)
     if not isinstance(form, Attention):
         return kernel
@@ -150,7 +150,7 @@ def rows_to_divide(kernel: Kernel) -> int:
 
 
 def fit_halves(scales: Array) -> bool:
-    """True if weights with these scales fit f16, too (`SCALES`)."""
+    """True if f16 can represent weights with these scales (`SCALES`)."""
     sizes = np.abs(scales[scales != 0])
     least, most = SCALES
     return bool(((sizes >= least) & (sizes <= most)).all())

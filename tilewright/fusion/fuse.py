@@ -234,7 +234,7 @@ def _repeats(user: Node, n: Node) -> bool:
 
 
 def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
-    """Values that cost more to compute again, from stored ones, than to load."""
+    """Values that cost more to compute again from stored values than to load."""
     found: set[Node] = set()
     for n in nodes:
         slow = any(x.dtype not in CHEAP for x in (n, *n.inputs))
@@ -249,7 +249,7 @@ def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
 #: allow 1,000 of them.
 DEPTH, SIZE, BUFFERS, STAGES = 64, 4096, 900, 64
 
-#: Levels that an index in memory counts for: an index, an atom and a load.
+#: Levels of recursion that an index read from memory counts for.
 GATHERED = 4
 
 #: Up to this number, the parts of a concatenation are tested in sequence; more parts by bisection.
@@ -262,7 +262,7 @@ class _Extent:
 
     depth, size:     of the expression, written out as a tree
     repeats:         how often its largest index may contain an index of the kernel's output
-    buffers, stages: the nodes that it loads; the reductions that it runs before
+    buffers, stages: the nodes that the kernel loads; the reductions that it runs first
     """
 
     depth: int = 0
@@ -283,7 +283,7 @@ Extents = dict[Node, _Extent]
 def cut(nodes: Sequence[Node], stored: set[Node], whole: Set[Node]) -> bool:
     """Adds to `stored` the nodes that limits require, but none in `whole`; True if some were added.
 
-    nodes: all that depend on the graph's inputs, operands first
+    nodes: all nodes that depend on the graph's inputs, operands first
     """
     before = len(stored)
     known: Extents = {}  # of nodes that are not stored
@@ -333,7 +333,7 @@ def _leaf(n: Node) -> _Extent:
 def _smaller(
     n: Node, extent: _Extent, known: Extents, stored: set[Node], whole: Set[Node]
 ) -> _Extent:
-    """The extent of `n` after its largest operands are stored, as many as necessary."""
+    """The extent of `n` after enough of its largest operands were added to `stored`."""
     operands = [i for i in dict.fromkeys(n.inputs) if i in known]
     operands.sort(key=lambda i: (known[i].size, known[i].depth), reverse=True)
     for i in operands:

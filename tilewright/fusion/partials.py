@@ -5,11 +5,11 @@ enough rows for a device.  A round of reductions first gives partial, then whole
 of the kernel is elementwise.  Targets and plans are not considered.
 
     r0 = sum x;  r1 = sum (x - r0/N)^2;  y = f(x, r0, r1)
- -> parts:  p0 = sum of n x;  p1 = sum of n (x - p0/n)^2      a tile for each n elements
+ -> parts:  p0 = sum of n of x;  p1 = sum of n of (x - p0/n)^2      one tile per n elements
     whole:  r0 = sum p0;  r1 = sum (p1 + n (p0/n - r0/N)^2);  values that y needs of them
     map:    y
 
-Squares are centred before they are summed; those of a part on the mean of the part.
+Squares are centred before they are summed: each part uses its own mean.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from tilewright.kernel.tree import rewrite, walk
 class _Limits:
     """Limits that decide which reductions are split, and how finely.
 
-    rows, length: at most this many rows of at least this many elements.  A tile per row would then
-        leave most of a device idle, and take longer than two more steps.
+    rows, length: a kernel is split if it has at most `rows` rows of at least `length` elements.
+                  With a tile per row it would leave most of a device idle, and take longer than the
+                  two steps that splitting adds.
     part:         elements of a part
     """
 
@@ -57,18 +58,19 @@ class _Limits:
 ALONG, ACROSS = _Limits(128, 1 << 14, 2048), _Limits(1024, 1 << 11, 1024)
 #: The most parts of a row.
 MOST_PARTS = 1024
-#: The least adjacent elements with which a part reads whole sectors of memory.
+#: The least number of adjacent elements that fill a sector of memory.
 SECTOR = 8
-#: Elements of a tile of the final map; the number of its rows that are enough tiles.
+#: Elements of a tile of the final map; from ENOUGH rows on, a tile per row is enough.
 TILE, ENOUGH = 4096, 64
-#: The most results that are repeated for each column of a group, to get the layout of the elements.
+#: The most results that are stored once per column of a group, so that they have the elements'
+#: layout.
 MOST_REPEATED = 1 << 13
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """One of the kernels, and the numbers of what it reads: buffers of the whole kernel, then
-    results of earlier parts."""
+    """One of the kernels.  reads: numbers of the buffers that it reads; buffers of the unsplit
+    kernel come first, then the results of earlier parts."""
 
     kernel: Kernel
     reads: tuple[int, ...]
@@ -184,7 +186,8 @@ def _cut(kernel: Kernel) -> _Cut | None:
 
 
 def _even(extent: int, about: int) -> int:
-    """A divisor near a size: in whole vectors if there is one, else any; else the size itself."""
+    """A divisor of `extent` near the size `about`, if possible a multiple of a vector; without a
+    divisor, `about` itself."""
     near = range(max(1, -(-about // 2)), min(extent, 2 * about) + 1)
     fits = [n for n in near if extent % n == 0]
     wide = [n for n in fits if n % 4 == 0]
@@ -192,8 +195,8 @@ def _even(extent: int, about: int) -> int:
 
 
 def _rounds(kernel: Kernel) -> list[list[int]]:
-    """Groups of stages whose partial results are computed together: none needs another one's whole
-    result, except to centre what it sums."""
+    """Groups of stages whose partial results one kernel computes.  No stage of a group needs the
+    whole result of another one, except to centre the values that it sums."""
     rounds: list[list[int]] = []
     values = [stage.value for stage in kernel.stages]
     for n, value in enumerate(values):
@@ -263,8 +266,8 @@ class _Partial:
         return prod(v.extent for v in (*self.axes, self.which))
 
     def at(self, values: Mapping[Var, Index], which: Index) -> Index:
-        """True if results of neighbours are adjacent, as the elements that they read are; else
-        those of one."""
+        """The index of a partial result in its buffer.  values: the index of each axis;  which: the
+        number of the stage"""
         places = {**values, self.which: which}
         cut = len(self.axes) - self.side
         axes = (*self.axes[:cut], self.which, *self.axes[cut:])
@@ -274,7 +277,7 @@ class _Partial:
         return Load(self.buffer, self.at(values, index(self.numbers.index(of))), self.dtype)
 
     def local(self, e: Expr) -> Expr:
-        """An expression in which results of the round are those of a kernel's own stages."""
+        """The expression with loads of this round's results replaced by the kernel's own stages."""
 
         def change(x: Expr) -> Expr:
             return replace(x, stage=self.numbers.index(x.stage)) if isinstance(x, Acc) else x
@@ -285,8 +288,9 @@ class _Partial:
 class _Maker:
     """Makes the parts of one kernel.
 
-    values:  of its stages, then its own; results become loads once a part has computed them
-    buffers: its own, then one for each part
+    values:  the expressions of its stages, then that of its output; once a part has computed a
+             result, they load it
+    buffers: the kernel's own, then one for each part
     """
 
     def __init__(self, kernel: Kernel, cut: _Cut) -> None:
@@ -375,7 +379,8 @@ class _Maker:
         return Stage(self.kernel.stages[n].op, pieces, value)
 
     def _results(self, stages: tuple[Stage, ...], partial: _Partial, last: bool) -> Kernel:
-        """The kernel that stores what later parts need of a round; from then on they load it."""
+        """The kernel that stores the results of a round that later parts need; from then on these
+        load them."""
         kernel, wanted = self.kernel, self._wanted(partial.numbers)
         rows = sorted(kernel.rows, key=lambda v: -abs(stride(kernel.store, v) or 0))
         repeated = self._repeated() if last else ()
@@ -403,8 +408,9 @@ class _Maker:
         return list(dict.fromkeys(found))
 
     def _repeated(self) -> tuple[Var, ...]:
-        """The last column, if it continues the rows in memory, as channels of a group do.  Results
-        then get the layout of the elements that they change."""
+        """The last column, if it is adjacent to the rows in memory, as channels of a group are.
+        Results are then stored once per column, in the layout of the elements that they are applied
+        to."""
         kernel, last = self.kernel, self.kernel.axes[-1]
         rows = prod(v.extent for v in kernel.rows)
         continued = any(stride(kernel.store, v) == last.extent for v in kernel.rows)
@@ -412,7 +418,7 @@ class _Maker:
         return (last,) if continued and fits and kernel.cols > 1 else ()
 
     def _map(self) -> Kernel:
-        """The rest: elementwise, in memory order."""
+        """The elementwise rest of the kernel, in memory order."""
         kernel = self.kernel
         axes = sorted(kernel.axes, key=lambda v: -abs(stride(kernel.store, v) or 0))
         return replace(kernel, axes=tuple(axes), stages=(), value=self.values[-1], cols=0)

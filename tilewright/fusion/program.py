@@ -84,7 +84,7 @@ def program_of(
 class _Shared:
     """Parts that all plans share, numbered as they occur.
 
-    stored: for each of `tensors`, the contents of files
+    stored: for each of `tensors`, the form in which files contain it
     """
 
     def __init__(self, pairs: States, halves: bool) -> None:
@@ -101,8 +101,8 @@ class _Shared:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
     def tensor(self, n: Node, layout: Layout = ROWS) -> int:
-        """Numbers the tensors; scales and zero points come before the integers that they belong
-        to."""
+        """The number of a constant's tensor.  Scales and zero points get numbers before the
+        integers that they belong to."""
         key = self._constants.number(n)
         if key not in self._numbers:
             self._work += constant_work(n)
@@ -143,7 +143,7 @@ class _Maker:
         self.values: list[Value] = []
         self.numbers: dict[Node, int] = {}
         self.steps: list[Step] = []
-        #: Copies of parts of values, by the kernel that makes them and the part.
+        #: Results of copying kernels, by the kernel and the parts of values that it reads.
         self.copies: dict[tuple[Kernel, tuple[Access, ...]], Access] = {}
 
     def plan(self) -> Plan:
@@ -227,7 +227,7 @@ class _Maker:
         numbers = map(self._number, nodes, layouts)
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
-            return  # an update in place: the other elements are there already
+            return  # an update in place; the buffer has the other elements already
         kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
         kernel, reads = self._cut(kernel, reads)
         self.steps.append(Step(
@@ -240,8 +240,8 @@ class _Maker:
         }  # fmt: skip
 
     def _cut(self, kernel: Kernel, reads: list[Access]) -> tuple[Kernel, list[Access]]:
-        """The kernel that stores the output, and what it reads: results of its other parts, if a
-        long reduction was split."""
+        """The kernel that stores the output, and the values that it reads.  If a long reduction was
+        split, steps for the other parts are added first."""
         *parts, last = parts_of(kernel)
         for part in parts:
             needed = (reads[n - 1] for n in part.reads)
@@ -268,8 +268,8 @@ class _Maker:
         return of_divided_rows(kernel), [*before, copy, *behind, sizes]
 
     def _made_of(self, name: str, kernel: Kernel, *reads: Access) -> Access:
-        """The result of a kernel on values, made once for all steps that read it.  name: of its
-        step"""
+        """The result of a kernel on values; its step is added once for all steps that read it.
+        name: the step's"""
         if (kernel, reads) not in self.copies:
             result = kernel.buffers[0]
             value = Value("temporary", result.dtype, (result.size,), halves=result.halves)
@@ -297,7 +297,7 @@ class _Maker:
         return last == writes[0] and _elementwise(self.given[last], old)
 
     def _keep(self, kept: Mapping[Node, Node]) -> None:
-        """Copies that give each state its next contents, if no step has stored them there."""
+        """Adds copies into states whose next contents no step has stored in place."""
         moved = {old: self._number(new, ROWS) for old, new in kept.items()}
         sources = {
             old: self._copied(at, Value("temporary", old.dtype, old.shape))
@@ -319,7 +319,7 @@ class _Maker:
         self.steps.append(Step(kernel, Access(target), (Access(source),), node=value.name))
 
     def _lived(self) -> tuple[Value, ...]:
-        """The values with their lives.
+        """The values with the steps between which each is in use.
 
         Inputs and states live all the time, so that a run leaves inputs unchanged; outputs live to
         the end.

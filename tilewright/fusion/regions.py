@@ -1,11 +1,11 @@
 """Regions: all nodes that one kernel computes, as a key; and the memory of stored tensors.
 
-Input: a stored node, and the nodes in memory.  Output: a `Region`.  The layers of a model, and its
-parts that do not depend on a bucket, have equal regions, and share one kernel.
+Input: a stored node, and the nodes in memory.  Output: a `Region`.  Equal regions share one kernel:
+those of equal layers, and those in several buckets that do not depend on the bucket.
 
 Some stored tensors are part of a larger one, so padding and joining cost no copy.  `place` gives
 them a host, which is the padded tensor or concatenation, and the offsets at which they begin in it.
-Their kernels store with its strides, and all others read with them.
+The kernels of the parts store with the host's strides, and all other kernels read with them.
 
     x = relu(conv);  p = pad(x)   ->   relu(conv) stores into the inside of p
 """
@@ -85,8 +85,7 @@ def _spots(host: Node) -> Iterator[tuple[Node, Place]]:
 
 
 def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
-    """For each stored node its outermost views: those that are read by something other than a
-    view."""
+    """The outermost views of each stored node: views that a node other than a view reads."""
     found: dict[Node, list[Node]] = {}
     for n in graph.nodes():
         for i in n.inputs:
@@ -102,7 +101,7 @@ def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
 
 
 def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
-    """True if the view of `n` has plain strides at its place, or had none before."""
+    """True unless placing `n` would take plain strides from its view."""
     at: Indices = tuple(index(Var(f"i{i}", extent)) for i, extent in enumerate(view.shape))
     while view is not n:
         at, view = operand_indices(view, at), view.inputs[0]
@@ -113,8 +112,8 @@ def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
 
 @dataclass(frozen=True)
 class StoredNodes:
-    """The nodes in memory and their places; nodes that depend on their kernel's scores; constants
-    that are not stored; and axes that end at run time."""
+    """The nodes in memory with their places; the nodes that depend on their kernel's attention
+    scores; the constants that kernels compute; and the axes that end at run time."""
 
     stored: Set[Node]
     places: Places
@@ -167,7 +166,7 @@ def _keeps_to_pairs(n: Node, _: list[bool]) -> bool:
 class Region:
     """All nodes that the kernel of one node uses.
 
-    nodes: computed or loaded ones, operands first
+    nodes: the nodes that it computes or loads, operands first
     hosts: the nodes whose buffers contain the loaded ones
     key:   equal for regions with equal kernels
     """

@@ -33,8 +33,8 @@ class _Made:
     """A kernel, and the nodes of its region that a step needs.
 
     loads:   positions among the region's hosts, in the order of the kernel's buffers
-    anchors: positions among the region's nodes of those that became stages
-    checks:  positions of those whose indices the kernel checks, by check number
+    anchors: positions among the region's nodes of the reductions that became stages
+    checks:  positions of the nodes whose indices the kernel checks, by check number
     """
 
     kernel: Kernel
@@ -100,7 +100,7 @@ def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
 
 
 def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
-    """A step that copies a tensor in memory to another one of the same shape."""
+    """A step that copies the stored node `source` into `n`, of the same shape."""
     axes = tuple(Var(AXES[i], extent) for i, extent in enumerate(n.shape))
     (host, at), (other, there) = (memory.spot(x, tuple(map(index, axes))) for x in (n, source))
     size = "x".join(str(extent) for extent in n.shape if extent > 1)
@@ -139,7 +139,7 @@ def _margin(op: ops.Pad, axis: int) -> int:
 def _border(n: Node, op: ops.Pad, axis: int, memory: StoredNodes) -> KernelStep:
     """Fills the padding along `axis`, over all axes after it and the inside of those before it.
 
-    Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
+    Positions 0, 1, .. of the border are first the elements before the inside, then those after it.
     """
     inside, (before, after) = n.inputs[0].shape, (op.before, op.after)
     axes, at = [], []

@@ -47,8 +47,11 @@ class KernelStep:
 
 
 def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
-    """The body with a stored node of its own for every part that the outputs go to, and those of
-    these nodes that copy a constant.  Unlike a model's outputs, each of them has its own place."""
+    """The body in which each part of the scan's value has a stored node of its own, and which of
+    these nodes only copy a constant.
+
+    A model's outputs may share a node; a scan's parts may not.
+    """
     found: dict[object, Node] = {}
     taken: set[Node] = set()
     for (_, n), part in zip(op.body.outputs, op.parts, strict=True):
@@ -66,7 +69,7 @@ def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
 def unrolled(
     scan: Node, op: Scan, body: Graph, steps: Sequence[KernelStep]
 ) -> Iterator[KernelStep]:
-    """The steps of every iteration in order."""
+    """The body's steps, repeated for each iteration, in order."""
     inputs = [n for _, n in body.inputs]
     outputs = [n for _, n in body.outputs]
     given = [_spot(n) for n in scan.inputs]

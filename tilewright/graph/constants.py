@@ -6,8 +6,8 @@ weights.  Names do not matter: two subgraphs may use one name for different weig
 the form of a constant in files: 16-bit numbers, or integers with scales and zero points.  It is
 used only if files become smaller and hosts can restore exactly the same f32 numbers.
 
-A constant that is made by counting and is larger than all weights together is computed by kernels,
-not stored.
+Kernels compute a constant, instead of loading it, if it has more elements than all weights together
+and follows from few numbers: positions and small tables.
 
     where(column <= row, 0, -inf) of [1024, 1024]: three calls, no table     a[1024, 1] + b[1, 1024]
 """
@@ -38,21 +38,23 @@ from tilewright.graph.node import (
 from tilewright.graph.ops import Array
 from tilewright.graph.rules import RULES
 
-#: Constants of up to this number of elements are always stored as tables.
+#: Kernels compute a constant, instead of loading it, only if it has more elements than this,
 SMALL = 2**14
-#: Larger ones are stored if they have at most this many times the elements of their own tables,
+#: more than this many times the elements of all tables that computing it reads,
 GROWTH = 4
-#: or if computing an element takes more calls than this.
+#: and if an element takes at most this number of calls of scalar functions.
 CALLS = 24
 
+#: Element types of operands and results that kernels compute constants with.
 _COUNTED = frozenset((BOOL, F32, I8, I16, I32, I64, U8))
 
 
 class _Made(NamedTuple):
-    """How kernels get an element: the number of calls, and the elements of the tables that these
-    read.
+    """What an element of a constant costs in a kernel.
 
-    counted: True if kernels compute it and it has no table of its own
+    calls:   calls of scalar functions for an element
+    tables:  elements of all tables that computing the constant reads
+    counted: True if kernels compute it; False if it is loaded from a table of its own
     """
 
     calls: int
@@ -68,27 +70,29 @@ def _made(n: Node, operands: list[_Made]) -> _Made:
     own = bool(fn)
     calls, tables = sum(o.calls for o in operands) + own, sum(o.tables for o in operands)
     large = n.size > max(SMALL, GROWTH * tables) and bool(operands)
-    counted = large and calls <= CALLS and (not own or _is_cheap(n, fn))
+    counted = large and calls <= CALLS and (not own or _is_exact_in_kernels(n, fn))
     passed = counted or isinstance(n.op, ops.VIEWS)
     return _Made(calls, tables, counted) if passed else _Made(0, n.size, False)
 
 
-def _is_cheap(n: Node, fn: str) -> bool:
-    """True if every target computes the call exactly, for about the cost of a load."""
+def _is_exact_in_kernels(n: Node, fn: str) -> bool:
+    """True if kernels of every target compute the call with exactly NumPy's result.
+
+    Calls that unpack 4-bit weights ("nibble") do not count: their operands are stored.
+    """
     exact = fn != "nibble" and not SCALARS[fn].ulp
     return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 
 def kernel_constants(graph: Graph) -> frozenset[Node]:
-    """The constants that kernels compute, among those with at least as many elements as all
-    weights."""
+    """The constants that kernels compute; each has more elements than all weights together."""
     constants = [n for n in graph.nodes() if n.constant]
     weights = sum(n.size for n in constants if isinstance(n.op, ops.Weight))
     return frozenset(n for n in constants if n.size > weights and _made(n).counted)
 
 
 class Constants:
-    """Numbers for constants; equal constants get equal numbers."""
+    """Gives each constant a number; equal constants get equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -101,7 +105,8 @@ class Constants:
         return self._known[n]
 
     def _key(self, n: Node) -> object:
-        """The digest of the elements, or the computation and its operands' numbers."""
+        """What identifies a constant: the digest of its elements, or its op and its operands'
+        numbers."""
         if isinstance(n.op, (ops.Weight, ops.Constant)):
             return (n.dtype.name, n.shape, n.op.digest)
         return (type(n.op).__name__, ops.attributes(n.op), tuple(self._known[i] for i in n.inputs))
@@ -109,7 +114,8 @@ class Constants:
 
 @dataclass(frozen=True)
 class QuantisedWeight:
-    """(integer - zero) * scale: three nodes of one shape; zero and scale are repeated to it."""
+    """A weight as (integer - zero) * scale: three nodes of one shape, with `zero` and `scale`
+    broadcast to it."""
 
     whole: Node
     zero: Node
@@ -133,8 +139,8 @@ def weights(x: Node) -> QuantisedWeight | None:
 
 
 def factors(x: Node) -> QuantisedWeight | None:
-    """The same for a node that is not a view: (f32(integer) - zero) * scale, f32(integer - zero) *
-    scale or f32(integer) * scale."""
+    """As `weights`, for a node that is not a view.  It recognises (f32(integer) - zero) * scale,
+    f32(integer - zero) * scale and f32(integer) * scale."""
     if not (is_call(x, "mul") and x.constant and x.dtype == F32):
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
@@ -171,10 +177,11 @@ _MOVES = (*ops.VIEWS, ops.Realize, ops.Pad, ops.Concat)
 class Narrow:
     """The form of a constant in files.
 
-    dtype: the element type there: "f16", "bf16", "i8" or "u8"; "" for the constant's own
-    value: what is written: the constant, or the integers of (value - zero) * scale, in the same
-           layout
-    scale, zero: of integers; an axis along which they repeat has extent 1; without zero it is 0
+    dtype: the element type in the file: "f16", "bf16", "i8" or "u8"; "" for the constant's own type
+    value: the node that is written: the constant, or the integers of (value - zero) * scale, in the
+           same layout
+    scale, zero: for integers, else None.  An axis along which they repeat has extent 1; `zero` is
+                 None if all zero points are 0
     """
 
     dtype: str
@@ -194,7 +201,7 @@ def in_halves(n: Node) -> bool:
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
 def looseness(n: Node, operands: list[str]) -> str:
-    """The type to which products may round what they multiply with a constant; "" if none."""
+    """The type to which a product with this constant may round its other operand; "" if none."""
     if isinstance(n.op, ops.Weight):
         return n.op.loose
     return min(operands, key=ops.LOOSE.index, default="")
@@ -212,7 +219,8 @@ def _stored_as(n: Node, operands: list[str]) -> str:
 
 
 def _quantised(n: Node) -> Narrow | None:
-    """A constant as the model's own integers, if it only moves and pads them."""
+    """The narrow form of a constant that only moves and pads the model's own integers, else
+    None."""
     path, x = [], n
     while isinstance(x.op, (*ops.VIEWS, ops.Realize, ops.Pad)):
         path.append(x.op)
@@ -249,7 +257,8 @@ _RANGES = {"i8": range(-128, 128), "u8": range(256)}
 
 
 def _repeating(x: Array) -> Array:
-    """The same array; with strides of 0 if all its numbers are equal."""
+    """The array, with strides of 0 along axes that repeat and along all axes if all numbers are
+    equal."""
     once = _once(x)
     if (once == once.flat[0]).all():
         once = once.reshape(-1)[:1].reshape((1,) * x.ndim)
@@ -262,7 +271,7 @@ def _once(x: Array) -> Array:
 
 
 def _padded(op: ops.Pad, x: Array, repeats: bool) -> Array:
-    """Padded with 0; an axis that repeats one element repeats it further."""
+    """The array padded with 0.  With `repeats`, axes of stride 0 are lengthened instead."""
     ends = zip(op.before, op.after, x.strides, strict=True)
     added = [(0, 0) if repeats and step == 0 else (b, a) for b, a, step in ends]
     shape = [b + n + a for b, n, a in zip(op.before, x.shape, op.after, strict=True)]
@@ -270,7 +279,7 @@ def _padded(op: ops.Pad, x: Array, repeats: bool) -> Array:
 
 
 def _integers(x: Array) -> Array:
-    """Zero points as bytes, if they are bytes."""
+    """Zero points as i8 or u8, if that represents all of them; else as they are."""
     with np.errstate(invalid="ignore"):  # casts of values that bytes cannot represent
         kinds = (x.astype(kind) for kind in ("int8", "uint8"))
         return next((made for made in kinds if (made == x).all()), x)

@@ -30,7 +30,8 @@ ROUNDING = 2.0**-22
 
 @dataclass(frozen=True)
 class Follow:
-    """An axis, or a number, that is `times` times extent `number`; its inverse if `over`."""
+    """An axis or a number that equals `times` * (extent `number`), or the inverse of that if
+    `over`."""
 
     number: int
     times: int
@@ -240,11 +241,11 @@ class _Walk:
             raise self.refusal(n, m, "has other attributes at the other size")
 
     def _views(self, n: Node, m: Node) -> None:
-        """Checks what a node reads of its operands: it must be the same at every size."""
+        """Raises ShapeError unless a node's views read the same elements at every size."""
         first = self._of(n.inputs[0])
         if isinstance(n.op, ops.Slice):
             ends = zip(first, n.op.starts, n.op.steps, n.shape, m.shape, strict=True)
-            # One element always exists; elements after it may be left from a longer run.
+            # The first element always exists; elements after it may be left over from a longer run.
             if any(
                 f and count == other and start + (count - 1) * step > 0
                 for f, start, step, count, other in ends
@@ -312,7 +313,7 @@ class _Walk:
             raise self.refusal(n, m, "is a constant with other values at another size")
 
     def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
-        """`x` at the bound and `y` at the size of the probe."""
+        """The dependence of a literal that is `x` at the bound and `y` at the size of the probe."""
         bound, size, number = self.probe.bound, self.probe.size, self.probe.number
         if not (isfinite(x) and isfinite(y)):
             raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
@@ -331,7 +332,7 @@ _HELD = (ops.Weight, ops.Constant)
 
 
 def _same(a: Node, b: Node) -> bool:
-    """True if two constants are made in the same way from equal ones; their values are not
+    """True if two constants are the same computation on equal operands; their values are not
     computed."""
     waiting, seen = [(a, b)], set[tuple[Node, Node]]()
     while waiting:
@@ -386,7 +387,8 @@ _WAYS = {
 
 
 def _hint(probe: Probe, what: str) -> str:
-    """The advice for an operator; another bound, if two sizes are equal by coincidence."""
+    """The advice for an operator.  If `what` is not in the table, two sizes may be equal by
+    coincidence, so the advice is another bound."""
     bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
     if what in _WAYS:
         return f"{_WAYS[what]}, or {bucket}"

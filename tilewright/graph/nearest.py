@@ -1,7 +1,7 @@
-"""Rounds f32 tensors that represent f16 or bf16, where they are not numbers of that type already.
+"""Rounds f32 tensors that stand for f16 or bf16, unless all their numbers are of that type already.
 
 Input: a node or a graph, and the type's name.  Output: the same with each number rounded to the
-nearest of the type.  The importer decides where a model rounds at all
+nearest number of the type.  The importer decides which tensors of a model are rounded
 (docs/decisions/0063-where-halves-round.md).
 """
 
@@ -29,7 +29,7 @@ _KEEP = frozenset({"max", "min", "neg", "abs", "floor", "ceil", "round", "where"
 
 
 def _moved(n: Node) -> tuple[Node, ...]:
-    """The operands that have all of a node's numbers."""
+    """The operands whose numbers a node only moves: the node contains all of them and no others."""
     if isinstance(n.op, ops.Gather):
         return n.inputs[:1]
     if isinstance(n.op, ops.Update):
@@ -38,7 +38,8 @@ def _moved(n: Node) -> tuple[Node, ...]:
 
 
 def _kept(n: Node) -> tuple[Node, ...]:
-    """The same, for nodes for which rounding the operands is not enough."""
+    """The operands from which a node takes its numbers, perhaps not all of them; () if it computes
+    new ones."""
     if isinstance(n.op, (ops.Slice, ops.Pad)) or (
         isinstance(n.op, ops.Reduce) and n.op.fn in ("max", "min")
     ):
@@ -80,7 +81,8 @@ def _open(n: Node, kind: str) -> tuple[Node, ...]:
 
 
 def nearest(n: Node, kind: str) -> Node:
-    """The node with each number rounded; the rounding is moved below movements."""
+    """The node with each number rounded to the type `kind`.  The rounding is done before
+    movements."""
     if kind in exact(n):
         return n
     made: dict[Node, Node] = {}
@@ -104,7 +106,8 @@ def _unrounded(n: Node, kind: str) -> Iterator[Node]:
 def with_nearest(graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node, str]) -> Graph:
     """The graph with some outputs rounded.
 
-    kinds: the types, by the names of outputs;  declared: nodes of the model that have such a type
+    kinds: the type of each output to round, by name;  declared: nodes of the model that have such a
+           type
 
     All readers of a number that is rounded for an output, or for a reader of a declared node, get
     the rounded number: it is stored once, and a state that grows in place stays one.

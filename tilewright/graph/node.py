@@ -48,11 +48,11 @@ GROUP = 512
 
 @dataclass(frozen=True)
 class ModelNode:
-    """The model's node that a tensor op came from; false if there is none.
+    """The model's node that a tensor op was made for; false in a condition if there is none.
 
     node: its name;  op: its operator;  opset: of the operator's domain
-    axis: if an op picks by indices that may be negative, the operand's axis, as the operator counts
-          axes; None: the op's own, and indices count from the front
+    axis: for a pick by indices that may be negative: the axis as the model's operator counts axes,
+          for messages; None: the op's own axis, with indices from 0
     """
 
     node: str = ""
@@ -65,7 +65,7 @@ class ModelNode:
 
     @property
     def facts(self) -> dict[str, object]:
-        """For errors."""
+        """The facts that an error about this node carries."""
         return {"node": self.node or None, "op": self.op or None, "opset": self.opset}
 
 
@@ -133,7 +133,7 @@ class Graph:
     outputs: tuple[tuple[str, Node], ...]
 
     def nodes(self) -> tuple[Node, ...]:
-        """Every node that an output needs, operands first."""
+        """Every node that an output depends on; operands come before the nodes that read them."""
         return self._nodes
 
     @cached_property
@@ -142,7 +142,8 @@ class Graph:
 
     @cached_property
     def users(self) -> dict[Node, tuple[Node, ...]]:
-        """The nodes that read each node, in order; nobody but the graph's user reads an output."""
+        """The nodes that read each node, in order.  That a node is an output does not count as a
+        reader."""
         found: dict[Node, list[Node]] = {n: [] for n in self._nodes}
         for n in self._nodes:
             for i in dict.fromkeys(n.inputs):
@@ -153,7 +154,8 @@ class Graph:
 def toposort(
     roots: Iterable[Node], below: Callable[[Node], Iterable[Node]] = attrgetter("inputs")
 ) -> tuple[Node, ...]:
-    """All nodes that `below` leads to from the roots, each once, those below it before a node."""
+    """All nodes that `below` leads to from the roots, each once.  The nodes below a node come
+    before it."""
     done: dict[Node, None] = {}
     stack: list[tuple[Node, Iterator[Node]]] = []
     for root in roots:
@@ -178,9 +180,9 @@ T = TypeVar("T")
 def fact(
     below: Callable[[Node], Iterable[Node]] = lambda _: (),
 ) -> Callable[[Callable[[Node, list[T]], T]], Callable[[Node], T]]:
-    """Makes a function of a node from one of the node and of what holds for the nodes `below` it.
+    """Turns `f(node, results of f for the nodes below it)` into a function of the node alone.
 
-    It is computed once per node, as long as the node lives, and without recursion.
+    The result is cached as long as the node lives.  No recursion is used, so a graph may be deep.
     """
 
     def decorate(rule: Callable[[Node, list[T]], T]) -> Callable[[Node], T]:
@@ -202,8 +204,8 @@ def fact(
 def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
     """A node with shape and dtype from the op table.
 
-    It is folded if all operands are small constants, or if it has no elements: so only inputs and
-    constants can be empty, and no kernel has nothing to compute.
+    The node is folded into a constant if all operands are small constants, or if it has no
+    elements.  So only inputs and constants can be empty, and every kernel has something to compute.
     """
     rule = RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
@@ -219,8 +221,8 @@ def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
     if not fixed or made.size > FOLD_LIMIT:
         return made
     values = [n.value for n in inputs]
-    # A repeated constant stays a Broadcast: kernels then see one number instead of a tensor.
-    # A stored one keeps its layout.
+    # A repeated constant stays a Broadcast, so kernels see one number instead of a tensor.  A
+    # constant that `Realize` stores keeps its layout.
     foldable = (
         bool(inputs)
         and not isinstance(op, (ops.Broadcast, ops.Realize))
@@ -233,7 +235,8 @@ def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
 
 
 def _allowed(shape: Shape) -> Shape:
-    """Raises ModelLimit for a shape that no host could hold, ShapeError for none at all."""
+    """The shape.  Raises ModelLimit if no host could hold it, ShapeError if an extent is
+    negative."""
     within("rank", len(shape), "the number of axes")
     within("elements", max(prod(shape), *shape, 0), "the size of a tensor")
     if any(n < 0 for n in shape):
@@ -254,7 +257,7 @@ def cost(n: Node) -> int:
 
 
 def costs(roots: Iterable[Node]) -> int:
-    """The same for all nodes that computing the roots takes."""
+    """The `cost` of all nodes that the roots depend on, together."""
     return sum(map(cost, toposort(roots)))
 
 
@@ -279,7 +282,8 @@ def computed(n: Node) -> Array:
 
 
 def _known_if_empty(n: Node) -> Node:
-    """An input without elements is known, so everything made of it folds."""
+    """An input without elements as a constant, so that nodes made of it fold; any other node as it
+    is."""
     if n.constant or 0 not in n.shape:
         return n
     return node(ops.Constant(np.empty(n.shape, n.dtype.numpy)), source=n.source)
@@ -317,7 +321,7 @@ def cast(x: Node, dtype: DType) -> Node:
 
 
 def scalar_like(value: float | int | bool, x: Node) -> Node:
-    """A rank-0 constant of x's dtype.  Raises UnsupportedDType if it has no such number."""
+    """A rank-0 constant of x's dtype.  Raises UnsupportedDType if the dtype cannot represent it."""
     kind = x.dtype.numpy
     if np.dtype(kind).kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
         raise UnsupportedDType(
@@ -393,8 +397,8 @@ def flip(x: Node, axes: Sequence[int]) -> Node:
 
 
 def concat(parts: Sequence[Node], axis: int) -> Node:
-    """A concatenation; very many parts are joined in groups, since a kernel reads a limited
-    number."""
+    """A concatenation.  More than `GROUP` parts are joined in groups, since a kernel reads a
+    limited number of buffers."""
     kept = [p for p in parts if p.size] or list(parts[:1])
     while len(kept) > GROUP:
         kept = [concat(kept[i : i + GROUP], axis) for i in range(0, len(kept), GROUP)]
@@ -412,7 +416,8 @@ def gather(x: Node, indices: Node, axis: int, source: ModelNode = NOWHERE) -> No
 
 
 def literal(n: Node) -> float | int | bool | None:
-    """The number that a constant repeats everywhere, if it is only one."""
+    """The number that all elements of a constant have; None if they differ or it is not
+    constant."""
     while isinstance(n.op, ops.VIEWS):
         n = n.inputs[0]
     if isinstance(n.op, ops.Constant) and n.size == 1:
@@ -450,7 +455,7 @@ def evaluate(
 
 
 def render(graph: Graph) -> str:
-    """The whole text."""
+    """The graph as text, one node per line."""
     names: dict[Node, str] = {}
     lines = [f"graph {graph.name}"]
     for i, n in enumerate(graph.nodes()):

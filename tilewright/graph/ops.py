@@ -44,18 +44,20 @@ class Input(Op):
     stored: str = ""
 
 
-#: Types to which products may round their other operand; each includes all types before it.
+#: Values of `Weight.loose`.  A product that may round to one of them may also round to any before
+#: it.
 LOOSE = ("", "tf32", "f16", "i8")
 
 
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
-    """A tensor of the model file, read only when it is needed.  Its name is only for messages.
+    """A tensor of the model file.  Its bytes are read when they are needed; its name is for
+    messages.
 
-    stored: "f16" or "bf16" if that was its element type, so that each number is one of the type
-    loose:  the type to which products may round what they multiply with it, because the model or
-            the user allows it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which includes
-            "f16"; "" if none
+    stored: "f16" or "bf16" if that was its element type, so that the type represents each number
+    loose:  the type to which products with this weight may round their other operand, because the
+            model or the user allows it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which
+            includes "f16"; "" if none
     """
 
     name: str
@@ -67,13 +69,13 @@ class Weight(Op):
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the elements, which are read for it once."""
+        """SHA-256 of the elements; the first call reads them."""
         return _digest(self.load())
 
 
 @dataclass(frozen=True, eq=False)
 class Constant(Op):
-    """A small tensor that is known now."""
+    """A small tensor whose elements are in this record."""
 
     value: Array
 
@@ -193,10 +195,10 @@ class Gather(Op):
 
 @dataclass(frozen=True)
 class Update(Op):
-    """data, but from the index `at` on along `axis` the rows of another tensor: out = data;
-    out[.., at : at + n, ..] = rows.  All n rows must lie in `data`.
+    """A copy of `data` in which n rows along `axis` are replaced: out[.., at : at + n, ..] = rows.
 
-    It is stored in any case; where `data` is a state that nobody else reads, only rows are written.
+    All n rows must lie in `data`.  The result is always stored.  If `data` is a state with no other
+    reader, it is updated in place: only the n rows are written.
     """
 
     axis: int
@@ -204,9 +206,9 @@ class Update(Op):
 
 @dataclass(frozen=True)
 class Order(Op):
-    """Places (i32) of the `count` smallest integers along the last axis, the smallest first.
+    """Positions (i32) of the `count` smallest integers along the last axis, the smallest first.
 
-    Of equal ones the first one comes first.  It is stored in any case.
+    Equal integers keep their order.  The result is always stored.
     """
 
     count: int
@@ -216,13 +218,13 @@ class Order(Op):
 class Realize(Op):
     """The same values, stored in memory in this axis order (a packed operand, for example).
 
-    layout: how the elements lie, for kernels that read it
+    layout: the order of the elements in memory, for kernels that read them
     """
 
     layout: Layout = ROWS
 
 
-#: Movements whose elements are those of one operand, each read at a computed index.
+#: Ops that only move elements of one operand: an element is read at an index computed from its own.
 VIEWS = (Reshape, Transpose, Broadcast, Slice, Flip, Unfold)
 
 

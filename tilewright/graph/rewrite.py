@@ -43,9 +43,10 @@ class Rewriter:
         return Graph(graph.name, graph.inputs, outputs)
 
     def _of(self, root: Node) -> Node:
-        """Depth first from a stack: a rule's result waits on top until it is in normal form."""
+        """The normal form of a node, depth first with an explicit stack.  The result of a rule is
+        put on the stack until it is in normal form itself."""
         done, pending = self._done, [root]
-        becomes: dict[Node, tuple[Node, Node]] = {}  # (the node over normal forms, the rule's)
+        becomes: dict[Node, tuple[Node, Node]] = {}  # (over normal forms, the rule's)
         while pending:
             n = pending[-1]
             if n in done:
@@ -78,7 +79,7 @@ class Rewriter:
         return self._shared.setdefault(_key(m), m)
 
     def _op(self, op: ops.Op) -> ops.Op:
-        """The body of a loop is a graph of its own, and is rewritten, too."""
+        """The op; a loop's body is a graph of its own, and is rewritten too."""
         if not isinstance(op, Scan):
             return op
         if op not in self._scans:
@@ -88,7 +89,7 @@ class Rewriter:
 
 
 def _key(n: Node) -> object:
-    """Equal keys mean equal tensors."""
+    """A key of a node over normal forms; nodes with equal keys are equal tensors."""
     if isinstance(n.op, ops.Constant):
         value = n.op.value
         return ("constant", value.dtype.str, value.shape, value.tobytes())

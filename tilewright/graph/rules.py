@@ -75,7 +75,7 @@ def _broadcast(op: Broadcast, shapes: Sequence[Shape]) -> Shape:
 
 
 def _one_each(given: int, shape: Shape, what: str) -> None:
-    """Raises ShapeError unless something is given for each axis."""
+    """Raises ShapeError unless an attribute has one entry for each axis."""
     if given != len(shape):
         raise ShapeError(f"{given} {what} for {len(shape)} axes", shape=shape)
 
@@ -227,7 +227,7 @@ def _first(op: Op, dtypes: Sequence[DType]) -> DType:
 
 
 class _Given(Protocol):
-    """What of an op says its own shape and type."""
+    """An op whose attributes include the shape and type of its result."""
 
     @property
     def shape(self) -> Shape: ...
@@ -264,7 +264,7 @@ def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
     return fn.dtype(tuple(dtypes), op.dtype)
 
 
-#: Functions of truth values; functions whose operands may have different dtypes.
+#: Functions of bool operands; functions whose operands may have different dtypes.
 _LOGICAL, _MIXED = frozenset({"and", "or", "not", "where"}), frozenset({"nibble"})
 
 

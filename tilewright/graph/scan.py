@@ -43,7 +43,7 @@ from tilewright.graph.rules import RULES, Rule
 class Part:
     """The place of an output of the body in the flat value: `size` elements per iteration.
 
-    `many`: all iterations are kept, from the end if `backward`; otherwise only the last one.
+    many: whether all iterations are kept, in reverse order if `backward`; else only the last one
     """
 
     offset: int
@@ -86,12 +86,12 @@ class Scan(ops.Op):
 
     @cached_property
     def cost(self) -> int:
-        """Elements that computing it visits."""
+        """Elements that computing the value visits (`node.cost`)."""
         return self.length * costs(n for _, n in self.body.outputs)
 
     @cached_property
     def repeats(self) -> int:
-        """Iterations, with those of the loops inside."""
+        """Iterations of this loop, times those of the loops inside its body."""
         inner = (n.op.repeats for n in self.body.nodes() if isinstance(n.op, Scan))
         return self.length * max(inner, default=1)
 
@@ -104,9 +104,11 @@ def scan(
     fixed: Sequence[Node] = (),
     backward: Sequence[bool] = (),
 ) -> tuple[list[Node], list[Node]]:
-    """(last states, results [length, ...]); `backward` for each sequence, then for each result.
+    """(last states, results [length, ...]).
 
-    Inside, `body` reads constants and its own inputs only.  Without iterations the states stay.
+    backward: for each sequence, then for each result, whether it runs from the end
+
+    `body` reads only constants and its own inputs.  With length 0 the states stay as they are.
     """
     if not length:
         empty = [(n.dtype, (0, *n.shape)) for _, n in body.outputs[len(states) :]]
@@ -193,7 +195,7 @@ def _dtype(op: Scan, dtypes: Sequence[DType]) -> DType:
 
 
 def _numpy(op: Scan, *operands: Array) -> Array:
-    """The meaning: the body evaluated once per iteration."""
+    """The value in NumPy: the body is evaluated once per iteration."""
     inputs = [n for _, n in op.body.inputs]
     outputs = [n for _, n in op.body.outputs]
     end = op.states + len(op.backward)

@@ -17,9 +17,8 @@ from tilewright.kernel.index import Index, Var, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
 
-#: The most repetitions of one index within the indices that a kernel reads.  Indices grow by a
-#: factor with every reshape that value ranges cannot simplify.
-#: cannot simplify, indices grow by a factor.
+#: The most times that one index may occur in the indices that a kernel reads.  Every reshape that
+#: value ranges cannot simplify multiplies the size of its indices.
 REPEATS = 1024
 
 
@@ -51,7 +50,8 @@ def window(x: Node) -> tuple[Node, int] | None:
             case ops.Reshape():
                 pass
             case ops.Slice(starts, steps, shape):
-                # below the first axis with more than one element, everything must be taken
+                # after the first axis with more than one element, the slice must take every axis
+                # whole
                 cut = next((i for i, n in enumerate(shape) if n > 1), len(shape))
                 if shape[cut + 1 :] != whole[cut + 1 :] or any(s > 1 for s in steps[cut : cut + 1]):
                     return None
@@ -104,10 +104,9 @@ def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:
 
 
 def repeats(n: Node) -> int:
-    """How often an index of a reshape's operand may contain each index of its result.
-
-    An axis of the operand is the offset, which contains all these indices, divided and with a
-    remainder.
+    """How often the indices of a reshape's operand may contain each index of its result.  An index
+    of the operand is (offset // stride) % extent, and the offset contains every index of the
+    result.
     """
     if not isinstance(n.op, ops.Reshape):
         return 1
@@ -132,7 +131,8 @@ def joined_axes(n: Node) -> tuple[tuple[int, ...], ...] | None:
 
 
 def joins_rows(n: Node, reduced: Sequence[int]) -> bool:
-    """True for a reshape that joins reduced axes with others, as groups of channels to channels."""
+    """True for a reshape that joins reduced axes with others, such as [groups, channels per group]
+    into [channels]."""
     shape, found = n.inputs[0].shape, joined_axes(n) or ()
     long = [[axis in reduced for axis in group if shape[axis] > 1] for group in found]
     return any(len(set(group)) > 1 for group in long)
@@ -140,7 +140,7 @@ def joins_rows(n: Node, reduced: Sequence[int]) -> bool:
 
 @fact(lambda n: n.inputs if isinstance(n.op, ops.VIEWS) else ())
 def all_repeats(n: Node, below: list[int]) -> int:
-    """The same for the first node below `n` that is not a view."""
+    """The product of `repeats` of all views from `n` down."""
     return repeats(n) * below[0] if below else 1
 
 
@@ -155,7 +155,7 @@ def stored(x: Node) -> Node:
 
 
 def is_packed(x: Node) -> bool:
-    """True for the view of a copy: of panels, as packing makes them."""
+    """True for a view of a stored copy, such as the panels that packing makes."""
     while isinstance(x.op, (ops.Slice, ops.Reshape, ops.Transpose)):
         x = x.inputs[0]
     return isinstance(x.op, ops.Realize)

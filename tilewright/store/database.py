@@ -89,7 +89,7 @@ SQLITE: dict[int, Failure] = {
     sqlite3.SQLITE_CORRUPT: CORRUPT,
     sqlite3.SQLITE_NOTADB: CORRUPT,
 }
-#: Errors of a folder that is to be made.
+#: Errors of making the database's folder, by errno.
 FOLDER: dict[int | None, Failure] = {
     errno.EACCES: READ_ONLY,
     errno.EPERM: READ_ONLY,
@@ -205,8 +205,9 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         given: list[object],
         named: dict[str, object],
     ) -> None:
-        # WAL writes files beside the database even to read it.  Where that is impossible and
-        # nobody else has made them, nobody writes.
+        # In WAL mode even a reader writes files beside the database.  If the folder is read-only
+        # and these files do not exist, no other process writes either, so the file is opened as
+        # immutable.
         alone = Path(path).is_file() and not Path(f"{path}-wal").exists()
         if alone and _in_read_only_folder(path):
             given[0] = f"file:{quote(path)}?immutable=1"
@@ -264,8 +265,8 @@ def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switches the file's journal to WAL.
 
-    For that SQLite reads first and asks for the write lock then, and for this one it does not wait
-    as `timeout` says: of two programs that open a new file together, one would be refused.
+    SQLite reads first and then asks for the write lock, without waiting for `timeout`.  If two
+    programs opened a new file together, one would be refused, so this function tries again.
     """
     end = time.monotonic() + LOCK_SECONDS
     while True:

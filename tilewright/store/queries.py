@@ -61,7 +61,7 @@ def lock_key(connection: sa.Connection, key: Key, day: int) -> int:
     return int(found)
 
 
-#: Of any table, whose columns it has by their names.
+#: A row of any table; its columns are attributes.
 Row: TypeAlias = "sa.Row[Any]"
 
 
@@ -88,12 +88,12 @@ def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice
 
 
 def votes_of(pairs: Iterable[tuple[int, float]]) -> tuple[StoredVote, ...]:
-    """As they are stored → as records."""
+    """Votes from the pairs [candidate, ratio] that the database stores."""
     return tuple(StoredVote(candidate, ratio) for candidate, ratio in pairs)
 
 
 def pairs_of(votes: Iterable[StoredVote]) -> list[list[float]]:
-    """The inverse."""
+    """The inverse of `votes_of`."""
     return [[v.candidate, v.ratio] for v in votes]
 
 
@@ -150,5 +150,5 @@ def date_of(day: int) -> str:
 
 
 def day_of(date: str) -> int:
-    """The inverse.  Raises ValueError if it is not a date."""
+    """The inverse of `date_of`.  Raises ValueError if the text is not a date."""
     return (datetime.date.fromisoformat(date) - EPOCH).days

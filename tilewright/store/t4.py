@@ -158,7 +158,8 @@ def write(connection: sa.Connection, stream: IO[bytes]) -> int:
 
 
 def _results(row: Row) -> Iterator[T4Result]:
-    """The default, at 1; after it what the report names, best first; then its answers."""
+    """The default with ratio 1, then the candidates that a report names, best first, then its
+    answers."""
     named = [(*vote, False) for vote in [(BUNDLE, 1.0), *row.top]]
     for candidate, ratio, answer in [*named, *((*vote, True) for vote in row.answers)]:
         yield T4Result(
@@ -226,7 +227,8 @@ def read(data: bytes, today: int) -> T4Document:
 
 
 def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int], int]:
-    """Inserts what is not there yet; gives keys that have to be voted on, and the new reports."""
+    """Inserts the keys and reports that are missing; returns the ids of keys whose votes must be
+    counted again, and the number of new reports."""
     ids: dict[Key, int] = {}
     fresh: dict[Key, StandingRow] = {}
     for stand in document.metadata.tilewright.keys:

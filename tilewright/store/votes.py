@@ -54,9 +54,10 @@ class Thresholds:
     patience: fresh voices after which an undecided shadow is dropped for the next one
     answers:  least number of answers in a trial.  One device in three is asked, so on an empty
               store it takes about 35 networks to make a default
-    traffic:  one answer more for this many voices on the key: what many use takes more to change
+    traffic:  for each `traffic` voices on the key a trial needs one more answer: a default that
+              many devices use takes more to change
     rounds:   a trial of this many quorums without a result has failed
-    doubt:    a default falls once refutations outweigh confirmations by this much
+    doubt:    a default is dropped once refutations outweigh confirmations by this weight
     proven:   weight of a device that answered a gold question right that day; of others: 1
     rate:     reports per source and day: a model has about fifty kernels, a network a few visitors
     days:     age in days after which reports are deleted
@@ -193,7 +194,8 @@ def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
 
 
 def supported(found: Tally, total: int, limits: Thresholds) -> bool:
-    """Enough independent voices, and more of them than could be liars, beyond chance."""
+    """True if enough independent voices name the candidate, and more than could be liars, beyond
+    chance."""
     return (
         total >= limits.quorum
         and found.same_day >= limits.same_day
@@ -260,7 +262,8 @@ def quorum(voices: Sequence[Voice], limits: Thresholds) -> int:
 
 
 def beats(ratios: Sequence[float], limits: Thresholds) -> bool:
-    """It is faster on more than half of the devices, beyond chance, and by enough on the median.
+    """True if a candidate is faster on more than half of the devices, beyond chance, and by enough
+    on the median.
 
     A median and a majority: what less than half of the answers say moves neither.  The interval is
     one of 99 %, since a trial is looked at again with every answer.
@@ -270,7 +273,7 @@ def beats(ratios: Sequence[float], limits: Thresholds) -> bool:
 
 
 def unfit(candidate: int, voices: Sequence[Voice], limits: Thresholds) -> bool:
-    """By all answers so far, old ones too, it is not worth another trial."""
+    """True if by all answers so far, old ones too, the candidate is not worth another trial."""
     heard = answers(candidate, voices)
     return len(heard) >= limits.quorum and statistics.median(heard) < limits.gain
 
@@ -278,10 +281,10 @@ def unfit(candidate: int, voices: Sequence[Voice], limits: Thresholds) -> bool:
 def confirmed(
     candidate: int, fresh: Sequence[Voice], voices: Sequence[Voice], limits: Thresholds
 ) -> bool:
-    """Fresh voices alone support it, and it has passed its trial.
+    """True if fresh voices alone support the candidate, and it has passed its trial.
 
-    It must beat the bundle's own kernel by fresh answers and by all of them: after a fall another
-    trial is no second chance with the same old answers, nor without them.
+    It must beat the bundle's own kernel both in the fresh answers and in all answers.  So a new
+    trial after a fall neither reuses the old answers alone nor ignores them.
     """
     heard = answers(candidate, fresh)
     return (
@@ -296,10 +299,12 @@ def confirmed(
 
 
 def refuted(candidate: int, fresh: Iterable[Voice], limits: Thresholds) -> bool:
-    """Refutations outweigh confirmations by `doubt`, counted from their best moment on.
+    """True if refutations outweigh confirmations by `doubt`, counted from the candidate's best
+    moment on.
 
-    A cumulative sum that never falls below zero (Page, 1954): praise from before cannot be saved
-    up.  As long as most answers are honest it grows for a slow kernel and not for a fast one.
+    The count is a cumulative sum that never falls below zero (Page, 1954), so early confirmations
+    cannot be saved up.  While most answers are honest it grows for a slow kernel and not for a fast
+    one.
     """
     doubt = 0
     for voice in fresh:
@@ -312,7 +317,8 @@ def refuted(candidate: int, fresh: Iterable[Voice], limits: Thresholds) -> bool:
 
 
 def contradicted(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
-    """Fresh voices name it too seldom, or slower than the bundle's default, beyond chance."""
+    """True if fresh voices name the candidate too seldom, or as slower than the bundle's default,
+    beyond chance."""
     if len(fresh) < limits.quorum:
         return False
     named = [v.ratio for voice in fresh for v in voice.top if v.candidate == candidate]
@@ -354,7 +360,8 @@ def _faster(found: Tally, limits: Thresholds) -> bool:
 def _worth(
     best: Tally, default: Staged | None, voices: Sequence[Voice], limits: Thresholds
 ) -> bool:
-    """Faster than the bundle's default, and a majority puts it before the crowd's present one."""
+    """True if it is faster than the bundle's default, and most voices rank it before the present
+    default."""
     if best.candidate == BUNDLE or not _faster(best, limits):
         return False
     if default is None:

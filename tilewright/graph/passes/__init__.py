@@ -1,7 +1,7 @@
 """Passes: each takes a graph and gives an equal one that is cheaper.  `optimise` has their order.
 
-Here belong rewrites of tensor ops, one file each.  They choose no tile, store nothing and know of
-a target only how it wants weights to lie (`Packing`).
+The package has rewrites of tensor ops, one file each.  They choose no tile and store nothing.  Of a
+target they know only the layouts that it wants for weights (`Packing`).
 """
 
 from tilewright.graph.node import Graph
@@ -15,7 +15,8 @@ from tilewright.kernel.layout import Packing
 class Passes:
     """All passes, in order; the result goes to `fusion/`.
 
-    For graphs of one `Importer`: what several of them share is rewritten and packed once.
+    One object serves all graphs of an `Importer`: nodes that several graphs share are rewritten and
+    packed once.
     """
 
     def __init__(self, packing: Packing) -> None:

@@ -1,4 +1,4 @@
-"""Algebra: equal graphs that are cheaper, by small local rules.
+"""Algebra: makes a graph cheaper by small local rules.
 
 Input: a `Graph`.  Output: a `Graph` with the same outputs.  Layout follows from two rules:
 transposes move towards the outputs and cancel, and a contraction takes them into its letters; so
@@ -52,7 +52,7 @@ def simplify_identity(n: Node) -> Node | None:
     if neutral is None:
         return None
     a, b = n.inputs
-    # x + 0 is x only if 0 is not -0 on the left; a float sum with +0 keeps every other value
+    # -0 + 0 is 0, not -0, so adding +0 changes -0 and no other float
     if constant_value(b) == neutral:
         return a
     if n.op.fn in ("add", "mul") and constant_value(a) == neutral:
@@ -212,7 +212,7 @@ def gather_range(n: Node) -> Node | None:
 
 
 def sink_gather(n: Node) -> Node | None:
-    """gather(transpose(x), line) -> transpose(gather(x, line)), as pictures are resized"""
+    """gather(transpose(x), line) -> transpose(gather(x, line)), which image resizing uses"""
     if not isinstance(n.op, ops.Gather) or n.inputs[1].rank != 1:
         return None
     perm = _transposed(n.inputs[0])

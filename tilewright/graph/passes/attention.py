@@ -2,8 +2,9 @@
 
 Input: a rewritten `Graph`.  Output: a `Graph` in which each attention has one shape, whatever the
 exporter wrote: scales of q and k applied to the scores, the division by the sum after the second
-contraction, rows of the result in front of the heads.  What a model rounds to 16 bits between the
-two contractions stays f32, since it is stored nowhere.  It chooses no tile and stores nothing.
+contraction, rows of the result in front of the heads.  Values that a model rounds to 16 bits
+between the two contractions stay f32, since they are not stored.  It chooses no tile and stores
+nothing.
 
     contract(div(e, sum(e)), v),  e = exp(x - max(x)),  x = contract(mul(q, c), k) + mask
     ->  div(contract(e, v, role=context), sum(e)),  x = contract(q, k, role=scores) * c + mask
@@ -96,7 +97,7 @@ def _match(n: Node) -> _Found | None:
 
 
 def _match_side(out: str, operand: Node, p: str, values: Node, v: str) -> _Found | None:
-    """The same with the probabilities as `operand`."""
+    """The attention whose second contraction has the probabilities as this operand; else None."""
     keys, columns = set(p) - set(out), set(v) - set(p)
     if len(keys) != 1 or len(columns) != 1 or not set(v) - columns <= set(p):
         return None
@@ -190,14 +191,14 @@ def _contractions(x: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:
 
 
 def _only_at(at: Indices, axis: int, var: Var) -> bool:
-    """True if `var` is the index of this axis and in no other."""
+    """True if `var` is the index of this axis and occurs in no other index."""
     return at[axis] == index(var) and all(
         var not in i.variables for other, i in enumerate(at) if other != axis
     )
 
 
 def _is_scores(n: Node, at: Indices, keys: Var) -> bool:
-    """True if one operand alone has the keys' axis, and one axis of more than 1 is summed."""
+    """True if only one operand has the keys' axis, and one axis of extent above 1 is summed."""
     op = _contraction(n)
     axis = next((i for i, x in enumerate(at) if x == index(keys)), None)
     if axis is None or not _only_at(at, axis, keys):
@@ -215,8 +216,8 @@ def _private(
 ) -> set[Node] | None:
     """The scores and all that depends on them below the context; None if something else reads it.
 
-    Whatever a node leads to reaches an output in the end, or the context; what comes after the
-    context in the order is not below it.
+    Every user chain ends at an output or at the context.  A node that comes after the context in
+    the order cannot be below the context.
     """
     found, pending = {scores}, [scores]
     while pending:
@@ -233,7 +234,8 @@ def _private(
 
 
 def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -> Node:
-    """The attention over operands that are rewritten already; `between` depends on its scores."""
+    """The attention over operands that are rewritten already.  between: nodes that depend on its
+    scores"""
     out = _contraction(n).out
     x = _rebuilt(found.x, found.scores, between, made)
     for view in reversed(found.views):
@@ -260,7 +262,7 @@ def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -
 
 
 def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) -> Node:
-    """The softmax's argument, with scores that stay in their kernel."""
+    """The softmax's argument, computed from the new scores."""
     for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
@@ -348,7 +350,7 @@ def scored(graph: Graph, stored: Set[Node]) -> set[Node]:
 
 
 def region(context: Node, scored: Set[Node], users: Users) -> set[Node]:
-    """The nodes that share the kernel of `context`: from the scores on, all that only they feed."""
+    """The nodes that share the kernel of `context`: the scores, and the nodes between both."""
     inner = _within(scored)
     members = {*toposort(inner(context), inner)}
     pending = list(members)

@@ -1,4 +1,5 @@
-"""Quantised arithmetic as integers: rewrites that turn real products of scaled integers exact.
+"""Quantised arithmetic as integers: rewrites real products of scaled integers as exact integer
+ones.
 
 Input: nodes.  Output: rules for `rewrite`.  A tensor (q - zero) * scale is a "scaled integer"; the
 sum of products of two of them is an i32 sum times one scale per column.  Sums then differ from
@@ -61,7 +62,7 @@ def _unbroadcast(n: Node) -> Node:
 
 
 def _peeled(n: Node, kinds: tuple[type[ops.Op], ...]) -> tuple[list[Node], Node]:
-    """(the nodes of these kinds from `n` down, innermost first; what they are of)"""
+    """(the nodes of these kinds from `n` down, innermost first; the node below them)"""
     path = []
     while isinstance(n.op, kinds):
         path.append(n)
@@ -86,7 +87,7 @@ def _factors(n: Node) -> _Scaled | None:
 
 
 def _moved(inner: _Scaled, n: Node) -> _Scaled | None:
-    """The same view or padding of scaled integers."""
+    """Scaled integers after the view or padding `n`."""
     uniform = inner.scale.size == 1
     if isinstance(n.op, ops.Pad):
         if n.op.value or not uniform:
@@ -143,7 +144,7 @@ def _range(n: Node, operands: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _fits(depth: int, *operands: Node) -> bool:
-    """True if no sum of `depth` products can leave i32: a real model's may grow without bound."""
+    """True if no sum of `depth` products can overflow i32."""
     return depth * prod(max(map(abs, _range(x))) for x in operands) < 1 << 31
 
 
@@ -252,7 +253,7 @@ def _bytes(n: Node) -> tuple[Node, Node] | None:
 
 
 def _centred(n: Node) -> tuple[Node, Node] | None:
-    """The same of what is neither a view nor padding."""
+    """As `_bytes`, for a node that is neither a view nor padding."""
     zero = constant(0, I32)
     if _is(n, "sub"):
         n, z = n.inputs
@@ -271,7 +272,7 @@ def _centred(n: Node) -> tuple[Node, Node] | None:
 
 
 def _weights(n: Node) -> Array | None:
-    """Constant centred values that fit i8."""
+    """The value of constant centred integers, if all fit i8; else None."""
     if not n.constant:
         return None
     value = computed(n)
@@ -331,7 +332,8 @@ def requantize(n: Node) -> Node | None:
     return _divided(n.inputs[0], reshape(by, ()))
 
 
-#: What a division moves below, and the functions that it moves into both operands of.
+#: A division by one number moves below these ops, and into both operands of the functions
+#: `_SPREAD`.
 _PASSED = (ops.Reshape, ops.Transpose, ops.Slice, ops.Flip)
 _SPREAD = ("add", "sub", "max", "min")
 
@@ -357,7 +359,7 @@ def _whole(n: Node) -> tuple[Node, Node] | None:
 
 
 def _divided(n: Node, by: Node) -> Node | None:
-    """n / by without a division at run time; None if that cannot be."""
+    """n / by without a division at run time; None if that is impossible."""
     if not _divisible(n):
         return None
     made: dict[Node, Node] = {}
@@ -367,7 +369,7 @@ def _divided(n: Node, by: Node) -> Node | None:
 
 
 def _quotient(n: Node, by: Node, parts: list[Node]) -> Node:
-    """n / by from the same of its operands."""
+    """n / by, from its operands divided by the same number (`parts`)."""
     if n.constant:
         return broadcast(elementwise("div", _unbroadcast(n), by), n.shape)
     found = _whole(n)

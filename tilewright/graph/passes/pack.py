@@ -3,7 +3,7 @@
 Input: the layouts that a target asks for.  Output: rules for a rewritten `Graph`, after which each
 contraction reads both operands from memory.  A weight is stored in panel order, packed when the
 bundle is written; candidates never change its layout.  An activation keeps its layout; a kernel
-that reads its columns often copies them itself, tile by tile.
+that reads its columns many times copies them itself, tile by tile.
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
     (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_blocks.py)
@@ -58,7 +58,8 @@ from tilewright.kernel.layout import Groups, Packing, Panels, Taps
 
 
 def rules(packing: Packing) -> tuple[RuleFn, ...]:
-    """Give every contraction weights as `packing` says, and operands that lie in memory."""
+    """The rules that give each contraction weights in the layouts of `packing`, and stored
+    operands."""
     return (
         channels_innermost,
         taps_by_channel,
@@ -103,7 +104,8 @@ def _pack_scan(n: Node) -> Node | None:
 def _unmerge(
     a: Node, la: str, b: Node, lb: str, out: str
 ) -> tuple[tuple[Node, str], tuple[Node, str]] | None:
-    """Both operands with a summed axis in parts again, if `a` is then read where it lies.
+    """Both operands with a summed axis split into the parts that a reshape merged, if `a` can then
+    be read without a copy.
 
     contract("mk,kn->mn", reshape(transpose(x)), w) -> contract("mhd,hdn->mn", transpose(x), w')
     """
@@ -153,7 +155,7 @@ def _packed(
     if is_packed(b):
         return b, labels
     batch = [c for c in labels if c in out and c != columns]
-    # the reduction runs as the row operand lies in memory, so that its reads are contiguous
+    # the reduction follows the row operand's order in memory, so that its reads are contiguous
     depth = [c for c in by_stride(rows, row_labels) if c in labels and c not in out]
     alone = [c for c in labels if c not in row_labels and c not in out]
     extent = b.shape[labels.index(columns)]
@@ -184,7 +186,7 @@ def _panels(x: Node, head: int, layout: Panels) -> Node:
 def channels_innermost(n: Node) -> Node | None:
     """contract(windows(pad(x)), w) -> contract(windows(pad(copy of x with channels last)), w)
 
-    Only for what lies in memory in another order, such as the model's input.
+    Only for tensors that are stored in another order, such as the model's input.
     """
     if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
         return None
@@ -236,7 +238,7 @@ def _copy(root: Node, perm: list[int]) -> Node:
 
 
 def _onto(x: Node, root: Node, new: Node) -> Node:
-    """The views of `root` that lead to `x`, of `new` instead."""
+    """The views that lead from `root` to `x`, applied to `new`."""
     views = []
     while x is not root:
         views.append(x)
@@ -294,7 +296,7 @@ def pack_integers(n: Node, packing: Packing) -> Node | None:
 
 
 def _plain(n: Node, op: ops.Contract) -> Node | None:
-    """No packed form: both operands in memory."""
+    """The contraction with both operands stored in memory, without a packed form."""
     a, b = map(stored, n.inputs)
     same = a is n.inputs[0] and b is n.inputs[1]
     return None if same else contract(f"{op.a},{op.b}->{op.out}", a, b, source=n.source)
@@ -334,9 +336,10 @@ def _matrix(
 
 
 def _grown(x: Node, axis: int, extent: int) -> Node:
-    """x with a longer axis, whose new elements are anything: they meet weights of zero.
+    """x with a longer axis.  The new elements may have any value: they are multiplied by weights of
+    zero.
 
-    A window reads on in memory; what it reads past the end is padding.
+    A window is lengthened by reading on in memory; past the end of its tensor it reads padding.
     """
     match x.op:
         case ops.Transpose(perm):
@@ -388,7 +391,7 @@ def _integer_panels(
 def _depthwise(
     op: ops.Contract, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Taps
 ) -> _Contraction:
-    """Weights of four taps of one channel lie side by side: taps of one column, if there are."""
+    """The operands with four taps of each channel adjacent; if possible, taps of one column."""
     group = layout.bytes // a.dtype.size
     column = next((c for c in summed if b.shape[lb.index(c)] > 1), summed[0])
     order = [*(c for c in summed if c != column), column, *(c for c in lb if c not in summed)]

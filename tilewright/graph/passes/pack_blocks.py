@@ -49,7 +49,7 @@ WORD = 8
 
 @fact(lambda n: n.inputs if isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
 def from_blocks(n: Node, operands: list[bool]) -> bool:
-    """True for what is computed from packed integers, where it is used."""
+    """True for a node that kernels compute from packed integers."""
     return any(operands) or any(
         isinstance(i.op, ops.Realize) and isinstance(i.op.layout, Blocks) for i in n.inputs
     )
@@ -91,7 +91,7 @@ def pack_blocks(n: Node, packing: Packing) -> Node | None:
 
 
 def _slides(x: Node) -> bool:
-    """True for windows, seen through views."""
+    """True if the node is a view of windows."""
     while isinstance(x.op, ops.VIEWS):
         if isinstance(x.op, ops.Unfold):
             return True
@@ -104,7 +104,7 @@ def _depth(made: Node) -> int:
 
 
 def _contiguous(x: Node) -> Node:
-    """x, or a copy, whose last axis lies along memory."""
+    """x if its last axis is contiguous in memory, else a copy that is."""
     letters = ascii_letters[: x.rank]
     x = stored(x)
     steps = strides(x, letters)
@@ -112,7 +112,7 @@ def _contiguous(x: Node) -> Node:
 
 
 def _block(line: QuantisedWeight) -> int | None:
-    """How many steps of [n, k] share a scale and a zero point: all that there are, or a block."""
+    """How many steps along k share a scale and a zero point: a block, or all k; None if neither."""
     n, k = (Var(name, extent) for name, extent in zip("nk", line.whole.shape, strict=True))
     sizes = {k.extent}
     for x in (line.zero, line.scale):
@@ -136,7 +136,7 @@ def _number(x: Node) -> float | int | bool | None:
 
 
 def _known(atom: Atom, k: Var) -> bool:
-    """True for k // size, and for what does not depend on k."""
+    """True for k // size, and for indices that do not depend on k."""
     free = isinstance(atom, Var) and atom != k
     return free or (isinstance(atom, Div) and (_is_step(atom, k) or k not in atom.value.variables))
 
@@ -179,7 +179,7 @@ def _packed(line: QuantisedWeight, size: int, layout: Blocks) -> Node:
 
 
 def _shifts() -> Node:
-    """0, 4, 8, ..: kernels compute them, so they are not folded into a table."""
+    """The shifts 0, 4, 8, ...  Kernels compute them, so they are not folded into a table."""
     positions = Node(ops.Iota((4 * WORD,), 0), (), (4 * WORD,), I64, constant=True)
     return slice_(cast(positions, I32), (0,), (WORD,), (4,))
 
@@ -189,7 +189,8 @@ def _per_block(x: Node, blocks: int, size: int) -> Node:
     number = _number(x)
     if number is not None:
         return constant(number, x.dtype)
-    # as the model has it, where it is stored per block: not taken from one number for each weight
+    # if the model stores one number per block, that tensor is used, not one repeated for each
+    # weight
     n, b = Var("n", x.shape[0]), Var("b", blocks)
     root, at = through_views(x, (index(n), index(b) * size))
     place = flatten(at, root.shape)
@@ -201,7 +202,7 @@ def _per_block(x: Node, blocks: int, size: int) -> Node:
 
 
 def _narrow(zero: Node, low: int) -> Node:
-    """zero - low: as bytes where bytes hold it, else as f32."""
+    """zero - low, as bytes if all results fit, else as f32."""
     if zero.dtype.is_float:
         return elementwise("sub", zero, constant(float(low), F32))
     zero = elementwise("sub", cast(zero, I32), constant(low, I32))
@@ -235,7 +236,8 @@ def _columns(x: Node, layout: Blocks | Panels) -> Node:
 
 
 def _least(whole: Node) -> int | None:
-    """0 or -8, if all integers are at most 15 larger than that; None if they need 8 bits."""
+    """The least 4-bit integer, 0 or -8, if all integers are in the 16 from it; None if they need 8
+    bits."""
     while isinstance(whole.op, (*ops.VIEWS, ops.Elementwise)):
         if is_call(whole, "nibble"):
             return 0

@@ -28,7 +28,7 @@ from tilewright.graph.node import (
 
 
 def fold_scales(graph: Graph) -> Graph:
-    """Every product of a contraction with constants, from weights that hold the scale."""
+    """The graph in which weights include the constant scales of their contractions."""
     users = Counter(i for n in graph.nodes() for i in n.inputs)
     users.update(n for _, n in graph.outputs)
     done: dict[Node, Node] = {}
@@ -75,7 +75,7 @@ def _scaled(n: Node, scale: Node, done: Mapping[Node, Node]) -> Node | None:
         weight = n.inputs[position]
         if not extents or not weight.constant or not extents.keys() <= set(letters):
             continue
-        if weights(weight) is not None:  # integers with scales stay what they are
+        if weights(weight) is not None:  # quantised weights are not changed
             continue
         # the scale's axes in the order of the weight's, all others with extent 1
         order = [[*extents].index(c) for c in letters if c in extents]
