@@ -2,7 +2,7 @@
 
 Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py; it adds no op and
 knows nothing of ONNX.  Elements at known positions become views where positions follow a pattern:
-slices, flips and repeats take no memory, where a table of positions would.
+slices, flips and repeats take no memory; a table of positions would.
 """
 
 from __future__ import annotations
@@ -111,14 +111,15 @@ def square(x: Node) -> Node:
 
 
 def norm_terms(x: Node, p: int) -> Node:
-    """What a norm of order `p` sums.  Raises UnsupportedOp."""
+    """The terms that a norm of order `p` sums: |x| or x².  Raises UnsupportedOp for other
+    orders."""
     if p not in (1, 2):
         raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
     return square(x) if p == 2 else apply("abs", x)
 
 
 def norm_of_terms(total: Node, p: int) -> Node:
-    """The norm of order `p`, from that sum."""
+    """The norm of order `p`, from the sum of its terms."""
     return sqrt(total) if p == 2 else total
 
 
@@ -132,10 +133,10 @@ def mean(x: Node, axes: Sequence[int]) -> Node:
 
 
 def share(total: Node, count: int) -> Node:
-    """total / count: a mean of few numbers, for each of many elements.
+    """total / count, for the means of many groups of a few numbers.
 
-    Multiplying by a rounded 1 / count would make 0.99999994 of 41 / 41; that of a power of two is
-    exact, and quicker.
+    If count is a power of two, 1 / count is exact, and multiplying by it is faster.  Otherwise it
+    divides: 41 times the rounded 1 / 41 would be 0.99999994.
     """
     exact = total.dtype.is_float and count > 0 and count & (count - 1) == 0
     return mul(total, 1.0 / count) if exact else div(total, count)
@@ -164,8 +165,8 @@ def _limit(dtype: DType, infinite: float, end: str) -> Number:
 
 
 def position_along(shape: Shape, axis: int) -> Node:
-    """The position along `axis`, never folded: kernels count instead of loading a table, and see
-    what is counted."""
+    """The position along `axis` as a node that is never folded.  Kernels compute it instead of
+    loading a table, and the compiler sees that it is a position."""
     return Node(ops.Iota(shape, axis), (), shape, I64, constant=True)
 
 
@@ -199,7 +200,7 @@ def channels_first(x: Node) -> Node:
 
 @fact(lambda n: n.inputs)
 def are_channels_last(n: Node, operands: list[bool]) -> bool:
-    """True for N, C, spatial... that lies as N, spatial..., C, as convolutions store it."""
+    """True for a tensor N, C, spatial... that is stored as N, spatial..., C, as by convolutions."""
     if isinstance(n.op, ops.Transpose):
         return n.rank > 2 and n.op.perm == (0, n.rank - 1, *range(1, n.rank - 1))
     through = isinstance(n.op, (ops.Elementwise, ops.Broadcast, ops.Concat, ops.Pad, ops.Slice))
@@ -223,7 +224,8 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def extents(x: Node, rank: int) -> Shape:
-    """The shape of an operand that must have so many axes.  Raises ShapeError."""
+    """The shape of an operand that must have `rank` axes.  Raises ShapeError if it has another
+    number."""
     if x.rank != rank:
         raise ShapeError(f"an operand must have {rank} axes", shape=x.shape)
     return x.shape
@@ -236,7 +238,7 @@ def positive(what: str, *counts: int) -> None:
 
 
 def known(x: Node, what: str) -> Array:
-    """The value of an operand that decides shapes, so it must be known at compile time.
+    """The value of an operand that decides shapes and so must be known at compile time.
 
     what: the operand's name in messages.  Raises UnsupportedOp if it is not constant, ModelLimit if
     it takes much to compute.
@@ -270,12 +272,12 @@ def ints(values: Sequence[int] | Array) -> Node:
     return constant(np.asarray(values, dtype=np.int64).reshape(-1), I64)
 
 
-#: The most pieces that longer axes are made of.
+#: The most views that `gather_positions` joins in place of a table.
 PIECES = 8
 
 
 def gather_positions(x: Node, places: Array, axis: int) -> Node:
-    """x at these positions along an axis; few of them by a table, which one kernel reads."""
+    """x at known positions along an axis: by views if few describe a long axis, else by a table."""
     ends = [] if places.size <= FOLD_LIMIT else _pieces(places)
     if not 0 < len(ends) <= PIECES:
         return gather(x, constant(places.astype(np.int32)), axis)
@@ -284,7 +286,7 @@ def gather_positions(x: Node, places: Array, axis: int) -> Node:
 
 
 def _pieces(places: Array) -> list[int]:
-    """Where each run with one distance ends; no more of them than one too many."""
+    """The ends of the runs of evenly spaced positions; it stops at more than `PIECES` of them."""
     steps, at = np.diff(places), 0
     ends: list[int] = []
     while at < places.size and len(ends) <= PIECES:
@@ -295,7 +297,7 @@ def _pieces(places: Array) -> list[int]:
 
 
 def _piece(x: Node, places: Array, axis: int) -> Node:
-    """A run of positions: all alike, or every n-th forwards or backwards."""
+    """A view of x at evenly spaced positions: one repeated, or every n-th forwards or backwards."""
     first, step = int(places[0]), int(places[1] - places[0]) if places.size > 1 else 1
     if not step:
         shape = (*x.shape[:axis], places.size, *x.shape[axis + 1 :])
@@ -306,7 +308,7 @@ def _piece(x: Node, places: Array, axis: int) -> Node:
 
 
 def repeat_each(x: Node, times: int, axis: int) -> Node:
-    """Each element `times` times, one after the other."""
+    """Repeats each element `times` times along an axis: [a, b] -> [a, a, b, b]."""
     wide = unsqueeze(x, (axis + 1,))
     shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     made = (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :])

@@ -1,7 +1,7 @@
-"""Which tensors of a model are f16 or bf16. Nodes of the graph are f32 for both.
+"""Finds the tensors of a model that are f16 or bf16.  The graph computes both as f32.
 
-Input: a model.  Output: the types by the tensors' names; nodes that compute in f16.  What becomes
-of such a tensor (where it is rounded) is in importer.py and graph/nearest.py.
+Input: a model.  Output: the types by the tensors' names, and the names of nodes that compute in
+f16. importer.py and graph/nearest.py decide where such a tensor is rounded.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from tilewright.frontend.initializers import WIDENED
 from tilewright.frontend.structure_checks import describe, domain_of, subgraphs
 
-#: The operand whose type the results have, where ONNX's schema does not tell and it is not the
-#: first.
+#: The operand whose type the results have, for operators where ONNX's schema does not say it.  For
+#: operators not listed it is the first.
 _TYPED_BY = {
     "DequantizeLinear": 1, "RMSNormalization": 1, "SimplifiedLayerNormalization": 1,
     "MatMulIntegerToFloat": 2, "GatherBlockQuantized": 2, "EmbedLayerNormalization": 2,
 }  # fmt: skip
-#: Attributes with the results' type; 0 says nothing.
+#: Attributes that give the results' type; 0 means that they do not.
 _TYPED_SO = ("to", "dtype", "output_dtype", "output_datatype")
-#: Of operators with bodies, the first output of a body that is one of the node.
+#: For operators with bodies, the first output of a body that is also an output of the node.
 _BODIES = {"If": 0, "Loop": 1, "Scan": 0}
 
 #: Types by the tensors' names; "" for all others.
@@ -42,7 +42,7 @@ class Declared(Protocol):
 
 
 class Typed(Protocol):
-    """What is asked of a model here (read.py)."""
+    """The parts of a `Model` (read.py) that this module reads."""
 
     @property
     def inputs(self) -> Sequence[Declared]: ...
@@ -66,8 +66,8 @@ class Typed(Protocol):
 def types_of(model: Typed) -> Types:
     """The type of each tensor that is f16 or bf16.
 
-    Bodies of control flow may give one name to tensors of two types: that counts as none, which
-    rounds nothing.
+    If bodies of control flow give one name to tensors of two types, it gets no type and is not
+    rounded.
     """
     found = {i.name: i.widened_from or "" for i in model.inputs}
     found |= {name: WIDENED.get(w.data_type, "") for name, w in model.weights.items()}
@@ -77,14 +77,15 @@ def types_of(model: Typed) -> Types:
 
 
 def following(nodes: Iterable[NodeProto], opsets: Mapping[str, int], given: Types) -> Types:
-    """The same inside the body of an operator, of whose operands the types are given."""
+    """As `types_of`, for the body of an operator.  given: types of its operands"""
     found = dict(given)
     _follow(nodes, opsets, found)
     return found
 
 
 def outputs_of(model: Typed) -> dict[str, str]:
-    """The type of each output that is f16 or bf16, as the file declares it, or else as it is."""
+    """The type of each output that is f16 or bf16, as the file declares it, else as its node gives
+    it."""
     kinds = {
         o.name: WIDENED.get(o.type.tensor_type.elem_type, "")
         if o.type.tensor_type.elem_type
@@ -100,7 +101,7 @@ def narrow_of(model: Typed) -> Types:
 
 
 def nodes_in_f16(model: Typed) -> frozenset[str]:
-    """Names of the nodes whose results are f16; not one that another node has, too."""
+    """Names of the nodes whose results are f16.  A name that several nodes share is left out."""
     found, others = set[str](), {describe(node) for node in _bodies(model.nodes)}
     for node in model.nodes:
         half = any(model.types.get(name) == "f16" for name in node.output)
@@ -167,13 +168,14 @@ def _operand(given: Sequence[str | None], at: int) -> str:
 
 
 def _at(letters: Sequence[str], number: int) -> str:
-    """The last one may stand for any number."""
+    """The letter of a parameter; the last letter stands for all parameters after it, too."""
     return letters[min(number, len(letters) - 1)]
 
 
 @lru_cache(maxsize=1024)
 def _schema(op: str, version: int, domain: str) -> tuple[list[str], list[str]] | None:
-    """The letters that stand for the types of operands and results."""
+    """The schema's type variables, such as "T", of operands and results; None if there is no
+    schema."""
     if domain or not onnx.defs.has(op, version):
         return None
     schema = onnx.defs.get_schema(op, version)

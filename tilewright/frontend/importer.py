@@ -72,7 +72,7 @@ class Importer:
         return with_nearest(Graph(model.name, inputs, outputs), outputs_of(model), declared)
 
     def _initial(self, shapes: Mapping[str, Shape]) -> Visible:
-        """What is there before the first node: inputs and weights."""
+        """The tensors that exist before the first node: inputs and weights."""
         values: Visible = {}
         for i in self.model.inputs:
             key = i.name, shapes[i.name]
@@ -107,16 +107,15 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
             values[name] = result
 
 
-#: Operators whose result jumps where a number changes a little, so that rounding shows.
+#: Operators that are not continuous: a rounded operand may change their result much.
 _JUMPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod", "Hardmax"})
 _CASTS = frozenset({"Cast", "CastLike"})
 
 
 def _as_declared(types: Types, node: NodeProto, operands: list[Node | None]) -> list[Node | None]:
-    """Operands that are f16 or bf16 as such numbers, where the results are of another type or jump.
-
-    Elsewhere a formula goes on in f32, as onnxruntime's does
-    (docs/decisions/0063-where-halves-round.md).
+    """The operands, with those declared f16 or bf16 rounded to that type, if the results have
+    another type or the operator is in `_JUMPS`.  All other operators compute on in f32, as in
+    onnxruntime (docs/decisions/0063-where-halves-round.md).
     """
     kinds = [types.get(name, "") for name in node.input]
     results = {types.get(name, "") for name in node.output if name}
@@ -171,7 +170,8 @@ def _converted(model: Model, node: NodeProto, operands: list[Node | None]) -> Re
 
 
 def _used(node: NodeProto) -> int:
-    """How many outputs the rule must make: up to the last one with a name."""
+    """The number of outputs that the rule must make: all up to the last one that the model
+    names."""
     return max((i for i, name in enumerate(node.output, 1) if name), default=1)
 
 
@@ -199,7 +199,8 @@ def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: in
 def _by_body(
     model: Model, node: NodeProto, body: FunctionProto, operands: Sequence[Node | None]
 ) -> Results:
-    """The results of an operator that ONNX defines by others, each at the body's own opset."""
+    """The results of an operator that ONNX defines by a body of others, which have their own
+    opset."""
     own = {domain_of(entry.domain): int(entry.version) for entry in body.opset_import}
     opsets = {**model.opsets, **own}
     given = zip(body.input, operands, strict=False)
@@ -234,14 +235,15 @@ def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Resu
     inner = dict(around)
     for tensor in graph.initializer:
         check_bytes(tensor, model.folder)
-        dtype_of(tensor.data_type)  # those of 4 bits are the model's own alone
+        dtype_of(tensor.data_type)  # 4-bit weights are supported in the main graph only
         inner[tensor.name] = model.constant(tensor)
     run(model, graph.node, inner)
     return tuple(value_of(inner, o.name) for o in graph.output)
 
 
 def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> object:
-    """A Python value: number, text, tuple or (for a tensor) a node; what is none of these stays."""
+    """An attribute as a number, text, tuple or (for a tensor) node; other kinds stay as ONNX has
+    them."""
     if attribute.ref_attr_name:
         raise InvalidModel(
             f"attribute {attribute.name} refers to a function's, but is in no function",
@@ -289,5 +291,5 @@ def _opset(model: Model, node: NodeProto) -> int | None:
 
 
 def _with(error: TilewrightError, facts: Mapping[str, object]) -> TilewrightError:
-    """The same error with more facts; its own win."""
+    """The error with more facts; if it has a fact already, that one stays."""
     return type(error)(error.message, hint=error.hint, **{**facts, **error.facts})

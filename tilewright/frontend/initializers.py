@@ -21,7 +21,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import FOLD_LIMIT, Node, constant, node
 from tilewright.graph.ops import Array
 
-#: The element type of each of ONNX's.
+#: The graph's element type for each ONNX element type.
 DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: F32,
     TensorProto.DOUBLE: F64,
@@ -35,22 +35,23 @@ DTYPES: dict[int, DType] = {
     TensorProto.BFLOAT16: F32,
 }
 
-#: The number of each element type; of several, the first.
+#: ONNX's number for each element type; if several fit, the first.
 _KINDS = {dtype: kind for kind, dtype in reversed(DTYPES.items())}
 
 #: ONNX element types that are widened to f32 when they are read.
 WIDENED: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
-#: ONNX element types of 4 bits: one to a byte once they are read; only weights have them.
+#: ONNX element types of 4 bits, which only weights have.  When they are read, each gets a byte.
 HALVES: dict[int, DType] = {TensorProto.INT4: I8, TensorProto.UINT4: U8}
 
-#: Operators that may read such weights.
+#: Operators that may read 4-bit weights.
 READ_HALVES = frozenset({"DequantizeLinear"})
 
-#: Characters of a file's text that a message repeats.
+#: The most characters of a file's text that a message repeats.
 MESSAGE = 200
 
-#: Floats and bytes with more elements are weights, fewer are constants of a formula.
+#: Tensors of floats or bytes with more elements are weights; smaller ones are constants of a
+#: formula.
 SMALL = 16
 
 
@@ -67,7 +68,7 @@ def dtype_of(kind: int) -> DType:
 
 
 def kind_of(dtype: DType, narrow: str = "") -> int:
-    """ONNX's number of an element type.  narrow: what the file declares that is read as f32"""
+    """ONNX's number for an element type.  narrow: "f16" or "bf16" if the file declares that"""
     return next((kind for kind, name in WIDENED.items() if name == narrow), _KINDS[dtype])
 
 
@@ -81,9 +82,10 @@ def tensor_node(
 ) -> Node:
     """A constant if the tensor is small or may decide shapes, else a lazy weight.
 
-    halves: whether f32 of two axes or more are rounded to f16; not where one is too large for it
-    bytes_: whether products may round what they multiply with it to i8
-    tf32:   whether products of f32 may round both operands to TF32, where it is none of these
+    halves: whether f32 tensors of two axes or more are rounded to f16, unless a number is too large
+    bytes_: whether products with it may round their other operand to i8
+    tf32:   whether products may round both operands to TF32, if it is an f32 tensor that none of
+            the other options applies to
     """
     name = name or tensor.name
     dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
@@ -103,7 +105,7 @@ def tensor_node(
 
 
 def _fits(value: Array) -> bool:
-    """Whether f16 has no infinity that is none here."""
+    """Whether all finite numbers stay finite in f16."""
     finite = value[np.isfinite(value)]
     return not finite.size or bool(np.abs(finite).max() <= np.finfo(np.float16).max)
 
@@ -122,7 +124,8 @@ def bytes_of(tensor: TensorProto) -> int:
 
 
 def check_halves(op: str, tensor: TensorProto | None) -> None:
-    """Weights of 4 bits mean numbers to few operators; others would take them for whole bytes."""
+    """Raises UnsupportedDType for 4-bit weights of an operator that is not in `READ_HALVES`: it
+    would read them as bytes."""
     if tensor is not None and tensor.data_type in HALVES and op not in READ_HALVES:
         dtype_of(tensor.data_type)
 
@@ -147,7 +150,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
         )
     if tensor.data_type not in DTYPES.keys() | HALVES.keys():
         return
-    # NumPy multiplies all dimensions but those of 0
+    # NumPy limits the product of all dimensions that are not 0
     within("elements", prod(n or 1 for n in tensor.dims), f"the size of tensor {tensor.name!r}")
     wanted = bytes_of(tensor)
     if is_external(tensor):

@@ -20,7 +20,7 @@ from tilewright.frontend.structure_checks import Key, domain_of, key_of, subgrap
 from tilewright.frontend.subgraphs import CONTROL
 from tilewright.graph.node import Node
 
-#: By its name in a function's body, how a tensor is called outside.
+#: For the name of a tensor in a function's body, its name outside.
 Names = Mapping[str, str]
 #: The attributes of a call by name.
 Attributes = Mapping[str, AttributeProto]
@@ -44,7 +44,7 @@ def body_of(
 ) -> FunctionProto | None:
     """The body by which ONNX defines an operator for these operands; None if it has none.
 
-    kinds: "f16" or "bf16" for operands that the file declares so
+    kinds: for each operand "f16" or "bf16" if the file declares that, else ""
     """
     if domain_of(node.domain) or not has_body(node.op_type, opset):
         return None
@@ -67,7 +67,7 @@ def body_of(
 
 
 def has_body(op: str, opset: int) -> bool:
-    """Whether ONNX defines the operator by others."""
+    """Whether ONNX defines the operator by a body of other operators."""
     if not defs.has(op, opset):
         return False
     schema: Any = defs.get_schema(op, opset)
@@ -75,7 +75,7 @@ def has_body(op: str, opset: int) -> bool:
 
 
 def _body(schema: Any, call: NodeProto, operands: Sequence[tuple[Node | None, str]]) -> bytes:
-    """The newest body of a definition; some depend on the call."""
+    """The newest body of an operator's definition, serialised; some bodies depend on the call."""
     if schema.has_function:
         plain: bytes = schema.get_function_with_opset_version(max(schema.function_opset_versions))
         return plain
@@ -91,10 +91,10 @@ def _body(schema: Any, call: NodeProto, operands: Sequence[tuple[Node | None, st
 
 
 def written(call: NodeProto, body: FunctionProto, mark: str) -> list[NodeProto]:
-    """The nodes of one call.  mark: what the body's own names get at their end, to be unique
+    """The nodes of one call.  mark: the suffix that makes the body's own names unique
 
-    An attribute that the call leaves out has the function's default.  Without one, whatever refers
-    to it inside is left out too.
+    If the call leaves out an attribute, it has the function's default.  If there is no default,
+    attributes in the body that refer to it are left out too.
     """
     if len(call.input) > len(body.input) or len(call.output) > len(body.output):
         raise InvalidModel(
@@ -127,7 +127,8 @@ def _renamed(node: NodeProto, names: Names, values: Attributes, mark: str) -> No
 
 
 def _rename(graph: GraphProto, names: Names, values: Attributes, mark: str) -> None:
-    """The same inside a subgraph, whose own tensors hide those around it."""
+    """Renames inside a subgraph.  The subgraph's own tensors hide outer ones with the same
+    names."""
     own = [*graph.input, *graph.initializer]
     made = [*(x.name for x in own), *(n for node in graph.node for n in node.output)]
     names = {**names, **{n: n and n + mark for n in made}}
@@ -168,7 +169,7 @@ class _Writer:
     marks: Iterator[str]
 
     def replace(self, graph: GraphProto) -> None:
-        """Leaves a graph without calls as it is."""
+        """Replaces the calls in a graph, if it has any."""
         if any(self._calls(node) for node in graph.node):
             made = list(self._expanded(graph.node))
             del graph.node[:]
@@ -191,7 +192,7 @@ class _Writer:
 
 
 def _fresh_marks(model: ModelProto) -> Iterator[str]:
-    """`__1`, `__2`, … without those that a name of the file may have at its end."""
+    """The suffixes `__1`, `__2`, …, without those that occur in the file."""
     taken = set(re.findall(rb"__(\d+)", model.SerializeToString()))
     number = 0
     while True:

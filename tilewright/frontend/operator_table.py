@@ -25,14 +25,16 @@ from tilewright.graph.node import Node
 Results = tuple[Node, ...]
 Function = TypeVar("Function", bound=Callable[..., Node | Sequence[Node]])
 
-#: The keyword parameter by which a function gets the number of outputs that the model uses.
+#: The keyword parameter in which a function gets the number of outputs that the model reads.
 OUTPUTS = "outputs"
 
 
 def typed(error: Exception, op: str) -> TilewrightError:
-    """What the function of an operator raised, as a typed error: a typed one stays as it is.
+    """An exception that the function of an operator raised, as a typed error.  A typed error stays
+    as it is.
 
-    Values that do not match get a typed error from whoever finds out; all else is our own fault.
+    Functions raise typed errors for operands that do not match.  So any other exception is a bug of
+    ours.
     """
     if isinstance(error, TilewrightError):
         return error
@@ -48,9 +50,10 @@ def typed(error: Exception, op: str) -> TilewrightError:
 class OperatorRule:
     """How one operator is written from opset `since` on.
 
-    attributes: by name a key of `KINDS`;  required: those without a default
-    counted: whether the function is told how many results are read
-    least, most: how many operands it has; most is None if any number follows
+    attributes: a key of `KINDS` for each attribute's name;  required: the attributes without a
+                default
+    counted: whether the function takes the number of outputs that the model reads
+    least, most: limits of the number of operands; most is None if there is no limit
     """
 
     name: str
@@ -120,7 +123,8 @@ def _all(kind: type | tuple[type, ...]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, tuple) and all(isinstance(v, kind) for v in value)
 
 
-#: How the functions of operators annotate attributes, what that means, and what fits.
+#: For each annotation of an attribute in an operator's function: its name in messages, and a test
+#: of the attribute's value.
 KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "int": ("a whole number", lambda value: isinstance(value, int)),
     "float": ("a number", lambda value: isinstance(value, (int, float))),
@@ -145,7 +149,7 @@ def operator(
     """Registers a function for operators.
 
     ignore: attributes that do not change the result
-    ranks:  how many axes each operand has; None and what is not listed: the function looks itself
+    ranks:  the number of axes of each operand; None, or no entry: the function checks it itself
     """
 
     def register(function: Function) -> Function:

@@ -27,7 +27,7 @@ from tilewright.graph.node import Node
 #: The oldest opset that is accepted, and the oldest that the rules support.
 OLDEST, RULES = 7, 13
 
-#: An IR version with all of these opsets.
+#: An IR version that allows all of these opsets.
 _IR = 7
 
 Operands = Sequence[Node | None]
@@ -65,7 +65,8 @@ def current(node: NodeProto, opset: int, operands: Operands, outputs: int) -> No
 
 
 def differing(ops: Iterable[str]) -> dict[tuple[str, int], str]:
-    """The old definitions that mean something else at `RULES`: (operator, since) → converter."""
+    """The operators whose old definition means something else at `RULES`: (operator, since) → which
+    converter handles it."""
     return {
         (op, defs.get_schema(op, opset).since_version): _writer(op)
         for op in ops
@@ -139,9 +140,9 @@ def same_meaning(op: str, one: int, other: int) -> bool:
 
 @cache
 def _reads_alike(op: str, opset: int) -> bool:
-    """Whether every attribute and operand of `opset` has the same place and default at `RULES`.
-
-    If so, newer definitions only extend: element types, broadcasting, negative axes.
+    """Whether every attribute and operand of `opset` has the same place and default at `RULES`.  If
+    so, the newer definition only extends the old one: by element types, broadcasting or negative
+    axes.
     """
     if not _has(op, RULES):
         return False
@@ -198,19 +199,20 @@ def _operand(node: NodeProto, operands: Operands, at: int) -> Node:
 
 
 def _held(name: str, value: ArrayLike, dtype: DTypeLike, *shape: int) -> NodeProto:
-    """A constant node."""
+    """A node that makes a constant of this name, value, type and shape."""
     return _constant(name, numpy_helper.from_array(np.array(value, dtype).reshape(shape)))
 
 
 def _clip(node: NodeProto, operands: Operands) -> Nodes:
-    """Default bounds are finite, so they clip infinity; the converter drops the upper one."""
+    """Clip of old opsets has finite default bounds, so it clips infinity.  The converter drops the
+    upper bound, so it is done here."""
     names, dtype = ("min", "max"), _operand(node, operands, 0).dtype.numpy
     bounds = (_held(name, _attribute(node, name).f, dtype) for name in names)
     return (*bounds, helper.make_node("Clip", ["i0", *names], ["o0"]))
 
 
 def _pad(node: NodeProto, _: Operands) -> Nodes:
-    """Written here because the converter leaves the value as an attribute."""
+    """Pad of old opsets.  Done here because the converter leaves the value as an attribute."""
     pads = _held("pads", _attribute(node, "pads").ints, "int64", -1)
     value = _held("value", _attribute(node, "value").f, "float32")
     mode = _attribute(node, "mode").s
@@ -218,7 +220,8 @@ def _pad(node: NodeProto, _: Operands) -> Nodes:
 
 
 def _dropout(node: NodeProto, _: Operands) -> Nodes:
-    """Definitions and runtimes disagree on the mask before opset 12."""
+    """Dropout of old opsets.  Raises UnsupportedOp if the mask is read: before opset 12,
+    definitions and runtimes disagree on it."""
     if len(node.output) > 1:
         raise _refusal("Dropout", "its mask is read, which is ambiguous")
     return (helper.make_node("Dropout", ["i0"], ["o0"]),)

@@ -1,9 +1,9 @@
 """Reads a model file without its weights.
 
 Input: a path or an `onnx.ModelProto`.  Output: a `Model` whose functions are inlined, or
-InvalidModel.  It gives no dimension a value (see shapes.py).  Nodes of all graphs are sorted, in
-the file's order as far as possible: each reads only results of earlier nodes.  InvalidModel says if
-nothing makes a tensor, if two nodes make it, or if there is a cycle.
+InvalidModel.  It gives no dimension a value (see shapes.py).  The nodes of all graphs are sorted so
+that each reads only results of earlier nodes; otherwise the file's order is kept.  InvalidModel
+says if nothing makes a tensor, if two nodes make it, or if there is a cycle.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Model:
     halves: whether weights are rounded to f16 (initializers.py)
     bytes:  whether products may round what they multiply with weights to i8
     tf32:   whether products of f32 may round both operands to TF32
-    inside: in the body of an operator that ONNX defines by others, the types of its tensors
+    inside: set in the body of an operator that ONNX defines by others: the types of its tensors
     """
 
     name: str
@@ -80,11 +80,12 @@ class Model:
     bytes: bool = False
     tf32: bool = False
     inside: Types | None = None
-    #: By `id` of the tensor, which is valid because the tensor is kept alive here.
+    #: Nodes by the `id` of their tensor.  The tensor is stored too, so that the id stays valid.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
     def constant(self, tensor: TensorProto, name: str = "") -> Node:
-        """The node of a tensor of this file, the same in all graphs, so that it is hashed once."""
+        """The node of a tensor of this file.  All graphs get the same node, so its bytes are hashed
+        once."""
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (
                 tensor,
@@ -94,7 +95,7 @@ class Model:
 
     @cached_property
     def types(self) -> Types:
-        """Of the tensors that are f16 or bf16, by name: nodes of the graph are f32."""
+        """By name, the type of each tensor that the model declares as "f16" or "bf16"."""
         return types_of(self) if self.inside is None else self.inside
 
     @property
@@ -253,7 +254,9 @@ def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None
 
 
 def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> None:
-    """around: what the graphs around this one have.  A sorted graph stays as it is."""
+    """Sorts the nodes of a graph and its subgraphs.  A sorted graph stays as it is.
+
+    around: names of tensors of the graphs around this one """
     given = {x.name for x in (*graph.input, *graph.initializer)}
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
@@ -308,7 +311,8 @@ def _read(node: NodeProto) -> Iterator[str]:
 
 
 def _order(nodes: Sequence[NodeProto], needed: Sequence[Sequence[int]]) -> list[int]:
-    """Positions in an order that satisfies `needed`; the earlier of two goes first if it can."""
+    """Positions of the nodes in an order that satisfies `needed` and otherwise keeps the file's
+    order."""
     readers: list[list[int]] = [[] for _ in nodes]
     missing = [len(set(before)) for before in needed]
     for at, before in enumerate(needed):

@@ -34,7 +34,8 @@ Status = Literal["supported", "unsupported", "not reached"]
 #: An IR version with all element types.
 _IR = 10
 
-#: Constants of as many elements may decide a shape; ONNX gets the numbers of no others.
+#: Constants of at most this number of elements may decide a shape.  ONNX's inference gets only
+#: their values.
 FEW = 64
 
 #: The size of a dynamic dimension without a value: of the first one, and of others.
@@ -137,7 +138,7 @@ def _size(decl: TensorDecl, at: int, named: dict[str, int], notes: list[str]) ->
 
 
 def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Visible, dict[str, TilewrightError]]:
-    """Inputs and weights; a weight of an unsupported dtype is kept with its error."""
+    """(inputs and weights, errors by name of the weights that have an unsupported dtype)"""
     errors: dict[str, TilewrightError] = {}
     values = {d.name: graph_input(d.name, inputs[d.name], d.dtype) for d in model.inputs}
     for name, tensor in model.weights.items():
@@ -246,7 +247,8 @@ def _weight_bytes(model: Model) -> int:
 
 
 def _activation_bytes(model: Model, values: Visible) -> int:
-    """The most that live node outputs take at once: an upper bound, before fusion and reuse."""
+    """The most bytes that live node outputs take at once: an upper bound, before fusion and
+    reuse."""
     last = {name: i for i, node in enumerate(model.nodes) for name in node.input}
     last |= dict.fromkeys(model.outputs, len(model.nodes))
     fixed = set(model.weights)
@@ -264,7 +266,7 @@ def _activation_bytes(model: Model, values: Visible) -> int:
                 now += _bytes(values[name]) - live.get(name, 0)
                 live[name] = _bytes(values[name])
         peak = max(peak, now)
-        # what nobody reads ends at once
+        # an output that no node reads is freed at once
         unread = (name for name in node.output if name not in last)
         for name in {*ending.get(i, ()), *unread} & live.keys():
             now -= live.pop(name)
@@ -295,7 +297,7 @@ _SEPARATE = 4
 
 
 def _kept(model: Model) -> list[str]:
-    """A note per weight that the file lists as an input, too, as if runs could give it."""
+    """A note per weight that the file also lists as an input: runs cannot replace it."""
     if model.skeleton.ir_version < _SEPARATE:
         return []
     listed = [i.name for i in model.skeleton.graph.input if i.HasField("type")]

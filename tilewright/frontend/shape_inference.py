@@ -1,8 +1,8 @@
 """ONNX's shape inference in a process of its own: for some nodes its library aborts or hangs.
 
 Input: a model of one node.  Output: the model with the shapes that ONNX finds, or None.  The
-process starts when it is first asked, and again after its death.  This file is its program, too,
-which imports nothing of Tilewright.
+process starts at the first call, and again if it died.  It runs this file too, which therefore
+imports nothing of Tilewright.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import IO
 
 import onnx
 
-#: Before each model: how many bytes it has.  An answer of none: ONNX refused the model.
+#: Bytes of the length before each message.  An answer of length 0 means that ONNX refused the
+#: model.
 HEAD = 8
-#: Seconds for one node, which takes milliseconds, and the start of the process.
+#: Seconds to wait for an answer: a node takes milliseconds, but the process may have to start
+#: first.
 LIMIT = 60.0
 #: -P: the modules beside this file have names of the standard library's
 PROGRAM = (sys.executable, "-P", __file__)
@@ -27,7 +29,8 @@ PROGRAM = (sys.executable, "-P", __file__)
 class ShapeInference:
     """A process that infers shapes; it ends with its `with` block, or with us.
 
-    program: what is started;  limit: seconds after which a process that has not answered is killed
+    program: the command to start;  limit: seconds after which a process that has not answered is
+             killed
     """
 
     def __init__(self, program: Sequence[str] = PROGRAM, limit: float = LIMIT) -> None:
@@ -42,8 +45,8 @@ class ShapeInference:
         self._end()
 
     def __call__(self, model: onnx.ModelProto) -> onnx.ModelProto | None:
-        """None if ONNX refuses the model, or its library aborts or does not answer in time, after
-        which nothing more is asked: a model may have many such nodes."""
+        """The model with shapes; None if ONNX refuses it, aborts or does not answer in time.  After
+        a timeout every call gives None at once, because a model may have many such nodes."""
         if self._hung:
             return None
         if self._process is None:
@@ -85,7 +88,7 @@ def _send(pipe: IO[bytes], data: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> bytes | None:
-    """None if the other side is gone."""
+    """The next message; None if the other process has ended."""
     head = pipe.read(HEAD)
     size = int.from_bytes(head, "little")
     data = pipe.read(size) if len(head) == HEAD else b""
@@ -93,7 +96,7 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 
 def serve(asked: IO[bytes], told: IO[bytes]) -> None:
-    """Answers until nobody can ask any more."""
+    """Answers requests until the other process closes the pipe."""
     while (data := _receive(asked)) is not None:
         try:
             found = onnx.shape_inference.infer_shapes(onnx.ModelProto.FromString(data))

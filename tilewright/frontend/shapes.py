@@ -88,7 +88,8 @@ def parse_extents(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _is_number(text: str) -> bool:
-    """Plain digits only: `int` does not read all that `isdigit` accepts, "²" for one."""
+    """True for plain ASCII digits.  `isdigit` alone accepts texts that `int` refuses, such as
+    "²"."""
     return text.isascii() and text.isdigit()
 
 

@@ -1,8 +1,8 @@
 """Checks the structure that a file claims, before anything else reads it.
 
-Input: a parsed `ModelProto`.  Output: nothing, or a typed error: names that are no text, subgraphs
-and functions that are too deep, too many or call themselves.  ONNX's own library recurses over
-subgraphs and writes out functions, so it is called only after this.
+Input: a parsed `ModelProto`.  Output: nothing, or a typed error for names that are not UTF-8, and
+for subgraphs and functions that are too deep, too many or call themselves.  ONNX's own library
+recurses over subgraphs and writes out functions, so it is called only after this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base.model_limits import LIMITS, within
 #: Domain, name and overload of a function.
 Key = tuple[str, str, str]
 
-#: What ONNX's shape inference can read; it never returns from some other texts.
+#: Equations that ONNX's shape inference can parse; some other texts make it run for ever.
 _EINSUM = re.compile(r"[a-zA-Z, ]*(\.\.\.)?[a-zA-Z, ]*"
                      r"((\.\.\.)[a-zA-Z, ]*)*(->[a-zA-Z ]*(\.\.\.)?[a-zA-Z ]*)?")  # fmt: skip
 
@@ -49,17 +49,18 @@ def check_bounds(proto: ModelProto) -> None:
 
 
 def domain_of(name: str) -> str:
-    """A domain's name; the default one has two."""
+    """A domain's name; the default domain is "" here, though ONNX also calls it "ai.onnx"."""
     return "" if name == "ai.onnx" else name
 
 
 def key_of(domain: str, name: str, at: object) -> Key:
-    """What a function is called by. at: the function or the call"""
+    """The key of a function.  at: the function, or a call of it"""
     return (domain_of(domain), name, str(getattr(at, "overload", "")))
 
 
 def _check_texts(proto: ModelProto) -> None:
-    """Raises UnicodeError unless all texts outside of nodes are text; InvalidModel for twins."""
+    """Raises UnicodeError for names outside of nodes that are not UTF-8, and InvalidModel for
+    inputs or outputs without distinct names."""
     graph = proto.graph
     given, made = [i.name for i in graph.input], [o.name for o in graph.output]
     for names in (given, made):
@@ -78,7 +79,7 @@ def _check_texts(proto: ModelProto) -> None:
 
 
 def _read(*texts: str | bytes) -> None:
-    """Raises UnicodeError for what is not UTF-8: protobuf gives bytes then."""
+    """Raises UnicodeError for a text that is not UTF-8: protobuf then returns bytes."""
     for text in texts:
         if isinstance(text, bytes):
             text.decode()
@@ -128,7 +129,7 @@ def _check_node(node: NodeProto) -> None:
 
 
 def _expanded(graph: _Part, functions: dict[Key, _Part]) -> _Part:
-    """The model with every function written out at each of its calls, only counted."""
+    """Counts the model's nodes as if every function were written out at each of its calls."""
     done: dict[Key, _Part] = {}
     waiting: set[Key] = set()
     root: Key = ("", "", "")

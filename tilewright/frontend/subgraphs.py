@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def branch(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> tuple[Node, ...]:
-    """The branch that a known condition takes, as if it stood there alone."""
+    """If: the results of the branch that the known condition selects."""
     condition = _needed(operands, 1)[0]
     taken = al.known_number(condition, "the condition")
     return apply(_graph(node, "then_branch" if taken else "else_branch"), around)

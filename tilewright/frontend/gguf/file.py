@@ -127,7 +127,7 @@ class _Reader:
         return GgufFile(metadata, self.path, found)
 
     def _start(self, metadata: Mapping[str, Value]) -> int:
-        """Where the tensors' bytes begin."""
+        """The offset of the tensors' bytes in the file."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= MOST_ALIGNMENT:
             raise _damaged(f"general.alignment cannot be {alignment}"[:80])
@@ -147,7 +147,8 @@ class _Reader:
         return value
 
     def count(self, least: int, what: str) -> int:
-        """A number of things of which each takes `least` bytes or more."""
+        """A count from the header.  Raises InvalidModel if items of `least` bytes each exceed the
+        file."""
         found = int(self.number("Q"))
         if found * least > len(self.data) - self.at:
             raise _damaged(f"it promises {found} {what}, for which it is too short")

@@ -95,8 +95,8 @@ def softplus(x: Node) -> Node:
 def mish(x: Node) -> Node:
     """x * tanh(softplus(x)) as a fraction of t = exp(-|x|).
 
-    x > 0: x * (1 + 2t) / (1 + 2t + 2t²);  else x * (2t + t²) / (2 + 2t + t²).  Below -87 t is too
-    small for f32, and the result is not: there t has a factor of e^16, and x has its inverse.
+    x > 0: x * (1 + 2t) / (1 + 2t + 2t²);  else x * (2t + t²) / (2 + 2t + t²).  Below x = -87, t is
+    too small for f32, but the result is not.  There t is multiplied by e^16 and x by e^-16.
     """
     far, above = al.less(x, -80.0), al.less(0, x)
     t = al.exp(al.sub(al.mul(cast(far, x.dtype), 16.0), al.apply("abs", x)))

@@ -110,19 +110,20 @@ def reciprocal(x: Node) -> Node:
 
 
 def _odd(x: Node, size: Node) -> Node:
-    """f(x) of an odd function, from f(|x|); zeros keep their sign."""
+    """f(x) of an odd function f.  size: f(|x|).  Zeros keep their sign."""
     return al.where(al.less(0, x), size, al.where(al.less(x, 0), al.apply("neg", size), x))
 
 
-#: Beyond, exp(x) is computed as the square of exp(x / 2): half of it may fit where it does not.
+#: Above this |x|, sinh and cosh are computed as exp(|x| / 2)² / 2: exp(|x|) may overflow where the
+#: result does not.
 _STEEP = 80.0
-#: Beyond, x + 1 is x, and x² + 1 is x².
+#: Above this x, x + 1 rounds to x, and x² + 1 to x².
 _FAR = 2.0**26
 
 
 @operator("Sinh")
 def sinh(x: Node) -> Node:
-    """With e = exp(|x|) - 1 it is (e + e / (e + 1)) / 2: no digit cancels near 0."""
+    """sinh(x) as (e + e / (e + 1)) / 2 with e = exp(|x|) - 1, which loses no digits near 0."""
     size = al.apply("abs", x)
     steep = al.less(_STEEP, size)
     e = al.apply("expm1", al.where(steep, al.mul(size, 0.5), size))
@@ -141,7 +142,8 @@ def cosh(x: Node) -> Node:
 
 @operator("Asinh")
 def asinh(x: Node) -> Node:
-    """log(1 + (|x| + x² / (1 + sqrt(x² + 1)))); far out log(2 |x|), where x² would overflow."""
+    """log(1 + (|x| + x² / (1 + sqrt(x² + 1)))); for large |x|, where x² would overflow, log(2
+    |x|)."""
     size = al.apply("abs", x)
     square = al.square(size)
     beyond = al.div(square, al.add(al.sqrt(al.add(square, 1.0)), 1.0))
@@ -150,14 +152,14 @@ def asinh(x: Node) -> Node:
 
 @operator("Acosh")
 def acosh(x: Node) -> Node:
-    """With t = x - 1 it is log(1 + (t + sqrt(t (t + 2))))."""
+    """acosh(x) as log(1 + (t + sqrt(t (t + 2)))) with t = x - 1."""
     t = al.sub(x, 1.0)
     root = al.sqrt(al.mul(t, al.add(t, 2.0)))
     return al.where(al.less(x, 1.0), nan, _log_of_sum(x, t, root))
 
 
 def _log_of_sum(x: Node, a: Node, b: Node) -> Node:
-    """log(1 + a + b), where that is about 2 x; far out log(2 x)."""
+    """log(1 + a + b), where 1 + a + b is about 2 x; for large x, log(2 x)."""
     far = al.less(_FAR, x)
     found = al.apply("log1p", al.where(far, x, al.add(a, b)))
     return al.where(far, al.add(found, log(2)), found)
@@ -228,7 +230,7 @@ _LONGEST_PRODUCT = 64
 
 
 def _product_of(x: Node, exponent: int) -> Node:
-    """x times itself, by halves of the exponent."""
+    """x ** exponent by repeated squaring."""
     if 1 <= exponent <= 4:
         return fold(al.mul, [x] * exponent)
     half = _product_of(x, exponent // 2) if exponent else al.full(1, x.shape, x.dtype)
@@ -280,7 +282,7 @@ def clip(x: Node, low: Node | None = None, high: Node | None = None) -> Node:
 @operator("Cast", ignore=("saturate", "round_mode"))
 def cast_to(x: Node, *, to: int) -> Node:
     if to == TensorProto.FLOAT and isinstance(x.op, ops.Weight) and x.op.loose == "f16":
-        # what is multiplied with it is f32, and stays so
+        # the model casts to f32, so products must not round their other operand
         return node(replace(x.op, loose=""))
     return _cast(x, dtype_of(to))
 

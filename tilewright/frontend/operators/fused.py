@@ -1,7 +1,8 @@
-"""Operators that onnxruntime's optimiser and model builder make of several (domain com.microsoft).
+"""Operators of domain com.microsoft, which onnxruntime's optimiser and model builder fuse from
+others.
 
-Input: operand nodes and attributes.  Output: nodes: what the operator was made of.  Masks are added
-to the scores, as onnxruntime does: a row of which all keys are hidden still has weights.
+Input: operand nodes and attributes.  Output: nodes of the operators that were fused.  Masks are
+added to the scores, as in onnxruntime, so a row whose keys are all hidden still has weights.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tilewright.graph.node import (
     transpose,
 )
 
-#: What hides a key if the model does not say it; what certainly does.
+#: The number added to the scores of a hidden key: ONNX Runtime's default, and the lowest f32.
 FILTER, NEVER = -10000.0, -3.4028234663852886e38
 
 
@@ -87,8 +88,8 @@ def embed_layer_norm(
     *,
     epsilon: float = 1e-12,
 ) -> tuple[Node, Node, Node]:
-    """The norm of the sum of embeddings, the numbers of tokens that the mask lets through, and the
-    sum itself."""
+    """(the norm of the sum of embeddings, for each batch the number of tokens with mask 1, the
+    sum)"""
     if words is None or positions is None or gamma is None:
         raise InvalidModel("EmbedLayerNormalization needs words, positions and gamma")
     batch, length = ids.shape
@@ -121,14 +122,15 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Node:
-    """alpha times the product; operands of one axis are not turned."""
+    """alpha times the product; vectors are not transposed."""
     a, b = _turned(a, transA, transBatchA), _turned(b, transB, transBatchB)
     made = matmul(a, b)
     return made if alpha == 1.0 else al.mul(made, alpha)
 
 
 def _turned(x: Node, last: int, batch: int) -> Node:
-    """batch: the first axis goes behind the other batches first"""
+    """The operand transposed.  last: swaps the last two axes;  batch: first moves axis 0 behind the
+    other batch axes"""
     axes = [*range(x.rank)]
     if batch and x.rank > 2:
         axes = [*axes[1:-1], 0, axes[-1]]
@@ -197,7 +199,7 @@ def multi_head_attention(
 ) -> tuple[Node, Node, Node]:
     """Queries [batch, rows, columns] and keys, values [batch, keys, columns] or [batch, heads,
     keys, width]; or all three in the query, or keys and values in the key, as [.., heads, 3 or 2,
-    width].  The second and third results are keys and values, behind those of before."""
+    width].  The second and third results are the past keys and values, followed by the new ones."""
     al.positive("heads", num_heads)
     q, k, v = _biased(_operands(query, key, value, num_heads), bias)
     before = 0
@@ -236,13 +238,13 @@ def _by_heads(x: Node, heads: int) -> Node:
 
 
 def _apart(x: Node, axis: int) -> list[Node]:
-    """The parts along an axis as [batch, heads, rows, width]; without it rows come before heads."""
+    """The parts along an axis, which is removed, as [batch, heads, rows, width]."""
     parts = (al.squeeze(al.take(x, axis, n, 1), [axis]) for n in range(x.shape[axis]))
     return [transpose(part, (0, 2, 1, 3)) for part in parts]
 
 
 def _biased(operands: Heads, bias: Node | None) -> Heads:
-    """Each with its part of the bias; columns of a head are side by side."""
+    """Queries, keys and values plus their parts of the bias [3 * heads * width]."""
     if bias is None:
         return operands
     made, at = [], 0
@@ -265,10 +267,11 @@ def _hidden(
     unidirectional: int,
     before: int,
 ) -> list[Node]:
-    """What is added to scores [batch, heads, rows, keys].
+    """The terms that hide keys when they are added to scores [batch, heads, rows, keys].
 
-    mask: 1 for each key that is seen, [batch, keys] or [batch, rows, keys]; or how many, [batch]
-    before: keys that come before the row with number 0
+    mask: 1 for each visible key, as [batch, keys] or [batch, rows, keys]; or the number of visible
+          keys, [batch]
+    before: number of keys before row 0
     """
     batch, _, rows, _ = queries
     found = []
@@ -293,7 +296,7 @@ def _hidden(
 
 
 def _attended(q: Node, k: Node, v: Node, added: list[Node | None], scale: float) -> Node:
-    """[batch, rows, heads * width] of operands [batch, heads, rows or keys, width]."""
+    """Attention of operands [batch, heads, rows or keys, width] as [batch, rows, heads * width]."""
     batch, heads, rows, width = q.shape
     scores = al.mul(contract("bhmd,bhnd->bhmn", q, k), scale or width**-0.5)
     for one in added:

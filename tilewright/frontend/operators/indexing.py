@@ -1,7 +1,7 @@
 """ONNX operators that read at computed positions: the gathers.
 
-Input: operand nodes and attributes.  Output: nodes.  Indices may count from the end in ONNX and may
-not in the graph, so they are wrapped here.
+Input: operand nodes and attributes.  Output: nodes.  ONNX allows negative indices, which count from
+the end; the graph does not, so they are converted here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
 
 
 def _row(indices: Node, extent: int, axis: int) -> Node:
-    """The same as i64.  What uses it stops, as a gather does, where an index is out of range."""
+    """Indices as by `wrapped`, as i64.  A kernel that reads with one out of range stops."""
     rows = wrapped(indices, extent, axis)
     value = rows.value
     if value is not None and value.size:
@@ -53,7 +53,8 @@ def _row(indices: Node, extent: int, axis: int) -> Node:
 
 
 def _positions(indices: Node, shape: Shape, axis: int) -> Node:
-    """Positions along an axis of the indices: known where these are, else counted in kernels."""
+    """Positions along an axis of the indices: a constant if the indices are known, else computed in
+    kernels."""
     return al.position_along(shape, axis) if indices.value is None else iota(shape, axis)
 
 
@@ -64,7 +65,8 @@ def _offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:
 
 @operator("GatherElements")
 def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
-    """x at (own position, but the index along `axis`): one gather from the flat operand."""
+    """GatherElements: x at the element's own position with the index along `axis`.  One gather from
+    the flat operand."""
     along = al.axis_of(axis, x.rank)
     others = [i for i in range(x.rank) if i != along]
     if indices.rank != x.rank or any(indices.shape[i] > x.shape[i] for i in others):
@@ -80,7 +82,8 @@ def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
 
 @operator("GatherND")
 def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
-    """x at index tuples (the last axis of `indices`): one gather from the operand's flat part."""
+    """GatherND: x at index tuples, which are the last axis of `indices`.  One gather from the flat
+    operand."""
     if not indices.rank:
         raise ShapeError("the indices need an axis", shape=indices.shape)
     depth, lead = indices.shape[-1], indices.shape[:-1]

@@ -1,7 +1,7 @@
 """ONNX matrix products as contractions.
 
-Input: operand nodes and attributes.  Output: nodes.  A batch axis that one operand repeats is left
-out of that operand's letters: nothing is ever repeated in memory.
+Input: operand nodes and attributes.  Output: nodes.  A batch axis that is broadcast in one operand
+is left out of that operand's letters, so nothing is repeated in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _extents(x: Node, letters: str) -> dict[str, int]:
 
 
 def _needed(x: Node, letters: str, others: str, common: dict[str, int]) -> tuple[Node, str]:
-    """Without axes whose extent the other operand says, and with axes of no one else summed."""
+    """The operand without axes of extent 1 that the other operand has in full, and summed over axes
+    that only it has."""
     lonely = [i for i, k in enumerate(letters) if k not in others]
     x = al.total(x, lonely) if lonely else x
     gone = [
@@ -66,7 +67,8 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Node:
-    """Integers times fractions are computed in f32, and cut to whole numbers at the end."""
+    """alpha * a b + beta * c.  Integers with fractional alpha or beta are computed in f32 and
+    truncated."""
     made = product(a, b, "km" if transA else "mk", "nk" if transB else "kn", "mn")
     whole = made.dtype
     if c is not None:
@@ -81,7 +83,7 @@ def gemm(
 
 @operator("Einsum")
 def einsum(first: Node, *more: Node, equation: str) -> Node:
-    """Any number of operands, two at a time from the left."""
+    """An einsum of any number of operands, contracted two at a time from the left."""
     terms, out = _parse(equation, [first, *more])
     pairs = [_diagonal(x, term) for x, term in zip((first, *more), terms, strict=True)]
     terms = [term for _, term in pairs]
@@ -100,7 +102,7 @@ def einsum(first: Node, *more: Node, equation: str) -> Node:
 
 
 def _diagonal(x: Node, letters: str) -> tuple[Node, str]:
-    """A letter that an operand has twice: only the elements where both axes agree."""
+    """The operand without repeated letters: the diagonal of axes that share a letter."""
     for k in dict.fromkeys(letters):
         while letters.count(k) > 1:
             i, j = letters.index(k), letters.rindex(k)

@@ -193,7 +193,7 @@ _PAD_MODES = ("reflect", "edge", "wrap")
 
 
 def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: str) -> Node:
-    """Crops first, so that nothing is repeated that goes."""
+    """Pads with the operand's own elements; negative amounts crop before anything is repeated."""
     if mode not in _PAD_MODES:
         raise UnsupportedOp(f"padding mode {mode!r} is not supported")
     x = pad_or_crop(x, [min(b, 0) for b in before], [min(a, 0) for a in after])

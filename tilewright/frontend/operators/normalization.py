@@ -75,7 +75,8 @@ def rms_norm(x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5) -> 
 
 @operator("InstanceNormalization")
 def instance_norm(x: Node, scale: Node, bias: Node, *, epsilon: float = 1e-5) -> Node:
-    """Channels that a reshape made of groups of them are groups: so exporters write GroupNorm."""
+    """Normalises each channel.  If a reshape just merged channels into groups, as exporters write
+    GroupNorm, it normalises the groups before the reshape."""
     if x.rank < 2 or not x.shape[1]:
         raise ShapeError("InstanceNormalization needs an axis of channels", shape=x.shape)
     inner = x.inputs[0] if isinstance(x.op, ops.Reshape) else x
@@ -92,7 +93,7 @@ def group_norm(x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: fl
 
 
 def _group_norm(x: Node, groups: int, epsilon: float, scale: Node, bias: Node) -> Node:
-    """Each group of channels over its deviation, walked in the order in which `x` lies."""
+    """Normalises each group of channels, in the order in which `x` is stored."""
     al.positive("groups", groups)
     if x.rank < 2 or x.shape[1] % groups or {scale.size, bias.size} - {groups, x.shape[1]}:
         raise ShapeError(
@@ -114,13 +115,14 @@ def _group_norm(x: Node, groups: int, epsilon: float, scale: Node, bias: Node) -
 
 
 def _is_all(x: Node, number: int) -> bool:
-    """True for a constant that changes nothing: exporters give norms without factors some."""
+    """True for a constant whose elements all equal `number`.  Exporters write neutral factors for
+    norms that have none."""
     return x.constant and bool((computed(x) == number).all())
 
 
 def _by_channel(x: Node, shape: Shape, own: int) -> Node:
-    """A factor for each group or channel, as one for each channel: `own` axes of what it changes,
-    which has units behind."""
+    """A factor per group or channel, broadcast to the first `own` axes of `shape`, with axes of
+    extent 1 after them."""
     wide = broadcast(reshape(x, (shape[0], x.size // shape[0])[:own]), shape[:own])
     return reshape(wide, (*shape[:own], *[1] * (len(shape) - own)))
 

@@ -4,8 +4,8 @@ Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q means
 here it becomes the i16 `q - zero` ("centred"), so that products and their i32 sums are exact and
 padding is zero.  graph/passes/integers.py chooses how it is stored.
 
-Weights of few bits have a scale per block (MatMulNBits, GatherBlockQuantized).  They become real
-numbers; graph/passes/pack_blocks.py sees to it that memory never holds more than the integers.
+Weights of few bits have a scale per block (MatMulNBits, GatherBlockQuantized).  They become f32 in
+the graph; graph/passes/pack_blocks.py then stores only the integers and scales.
 
     y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k // block]) * scale[n, k // block]
 """
@@ -77,7 +77,7 @@ def along(p: Node, x: Node, axis: int, block: int = 0) -> Node:
 
 
 def zero_along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
-    """The same of a zero point that may be left out."""
+    """As `along`, for a zero point that may be left out."""
     return None if p is None else along(p, x, axis, block)
 
 
@@ -390,7 +390,8 @@ def qlinear_concat(y_scale: Node, y_zero: Node, *parts: Node, axis: int) -> Node
     return concat(made, al.axis_of(axis, made[0].rank))
 
 
-#: The least type of `a` by `accuracy_level`; the one that rounds nothing; 0 leaves it to the model.
+#: The type to which `a` may be rounded, by `accuracy_level`.  IN_F32 is the level that allows no
+#: rounding; level 0 leaves the choice to the model.
 LEVELS, IN_F32 = {2: "f16", 4: "i8"}, 1
 
 
@@ -409,7 +410,8 @@ def matmul_nbits(
     bits: int = 4,
     accuracy_level: int = 0,
 ) -> Node:
-    """Exact up to the rounding of f32 sums, but where the model allows less for `a` (`LEVELS`)."""
+    """a times weights of few bits.  Exact up to the rounding of f32 sums, unless the model allows
+    `a` to be rounded (`LEVELS`)."""
     _check(a, b, g_idx, K, bits, block_size)
     blocks = -(-K // block_size)
     whole = reshape(_integers(b, bits), (N, blocks, block_size))
@@ -439,8 +441,8 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> Node:
-    """Rows [.., columns] of a table of bytes, each with one integer or two; a block has its scale
-    along the row."""
+    """Rows [.., columns] of a table whose bytes hold one 8-bit or two 4-bit integers; each block
+    along a row has a scale."""
     last = data.rank - 1
     along = al.axis_of(quantize_axis, data.rank), al.axis_of(gather_axis, data.rank)
     if data.dtype != U8 or bits not in (4, 8) or along != (last, 0) or data.rank != 2:
@@ -464,7 +466,8 @@ def gather_block_quantized(
 
 
 def _loosened(scales: Node, level: int) -> Node:
-    """Scales that say what products may round their other operand to."""
+    """Scales with the mark (`Weight.loose`) that tells to which type products may round their other
+    operand."""
     if not isinstance(scales.op, ops.Weight):
         return scales
     if level == IN_F32:

@@ -79,7 +79,8 @@ class _Settings:
         if len(names) != len(defaults) * len(turns):
             raise InvalidModel(f"{len(defaults) * len(turns)} activations are needed, not {names}")
         given = {"alpha": iter(self.activation_alpha), "beta": iter(self.activation_beta)}
-        # the third, of LSTM's cell state, is not a gate: onnxruntime does not clip it either
+        # LSTM's third activation is for the cell state, not a gate: like onnxruntime, it is not
+        # clipped
         made = [self._function(name, given) for name in names]
         made = [fn if i % len(defaults) == 2 else self.clipped(fn) for i, fn in enumerate(made)]
         count = len(defaults)

@@ -1,7 +1,8 @@
 """ONNX reductions, arg-extremes, running sums, and TopK.
 
-Input: operand nodes and attributes.  Output: nodes.  For TopK, elements become integers that follow
-each other as the wanted ones do; `Order` finds the places of the first, which are gathered.
+Input: operand nodes and attributes.  Output: nodes.  For TopK, elements are mapped to integers in
+the wanted order; `Order` finds the positions of the smallest, and a gather reads the elements
+there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _extreme(fn: str) -> Reducer:
 
 
 def top(fn: str, x: Node, axes: Sequence[int]) -> Node:
-    """The maximum or minimum; over no elements the neutral element."""
+    """The maximum or minimum over `axes`; if there are no elements, the neutral element."""
     if x.size or 0 not in [x.shape[a] for a in axes]:
         return reduce(fn, x, axes)
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -58,7 +59,7 @@ def _log_sum_exp(x: Node, axes: Sequence[int]) -> Node:
 
 
 def _of_floats(op: str, reducer: Reducer) -> Reducer:
-    """Roots and logarithms are no whole numbers."""
+    """The reducer, for floats only: roots and logarithms of integers are not integers."""
 
     def apply(x: Node, axes: Sequence[int]) -> Node:
         if not x.dtype.is_float:
@@ -146,7 +147,7 @@ operator("ArgMin")(_arg("min"))
 
 @operator("CumSum")
 def cumsum(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Node:
-    """Running sums: element i sums all up to i, or all before it."""
+    """Running sums: element i is the sum of elements 0 to i, or to i - 1 if `exclusive`."""
     return _running("sum", x, axis, exclusive, reverse)
 
 
@@ -158,7 +159,7 @@ def cumprod(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Nod
 #: The function that combines two results, and its neutral element.
 _JOIN = {"sum": ("add", 0), "prod": ("mul", 1)}
 
-#: Elements of a block: each is reduced over a window of as many.
+#: Elements of a block, and of the window over which each element of a block is reduced.
 _BLOCK = 16
 
 
@@ -180,8 +181,8 @@ def _delayed(fn: str, x: Node, along: int) -> Node:
 def _prefixes(fn: str, x: Node, along: int) -> Node:
     """Inclusive running results along an axis: about 16 operations for each element.
 
-    Each is the result within its block combined with that of all earlier blocks, whose totals are
-    a 16th of the elements and go the same way.
+    Each is its result within a block, combined with the result of all earlier blocks.  The blocks'
+    totals are a 16th of the elements, and their running results are computed in the same way.
     """
     size = x.shape[along]
     if size <= _BLOCK:
@@ -206,7 +207,7 @@ def _windows(fn: str, x: Node, along: int) -> Node:
     return al.squeeze(reduce(fn, windows, (-1,)), (-1,))
 
 
-#: The bits of f32 infinity, and what stands for every NaN.
+#: The bits of f32 infinity, and the bits that replace those of every NaN.
 INFINITY, NAN = 0x7F800000, 0x7FC00000
 
 
@@ -254,7 +255,8 @@ def _top(x: Node, count: int, axis: int, largest: bool) -> tuple[Node, Node]:
 
 
 def _at(values: Node, places: Node) -> Node:
-    """The elements at places along the last axis; where rows begin is counted, in no table."""
+    """The elements at these positions along the last axis.  Kernels compute where rows begin,
+    without a table."""
     flat = cast(places, I64)
     if prod(values.shape[:-1]) > 1:
         counted = reshape(al.position_along((values.size,), 0), values.shape)
@@ -264,9 +266,11 @@ def _at(values: Node, places: Node) -> Node:
 
 
 def _keys(x: Node, largest: bool) -> Node:
-    """Integers, the smallest for the element that is wanted first; NaN is the largest number.
+    """Integer keys: the element that is wanted first gets the smallest.  NaN counts as the largest
+    number.
 
-    The bits of floats below zero fall as the numbers rise; -0 and 0 both become 0.
+    As integers, the bits of negative floats fall while the numbers rise, so they are inverted; -0
+    and 0 get one key.
     """
     if x.dtype.is_float:
         bits = al.apply("bits", x)

@@ -1,8 +1,8 @@
 """ONNX Resize: per axis the neighbours of each position, weighted and added.
 
-Input: operand nodes and attributes; scales, sizes and the region must be known.  Output: nodes.
-Tables are as long as an axis at most.  Where the new axis is a whole multiple of the old one, the
-weights repeat and positions are index arithmetic.
+Input: operand nodes and attributes; scales, sizes and the region must be known.  Output: nodes.  A
+table has at most one entry per element of an axis and neighbour.  If the new axis is a whole
+multiple of the old one, the weights repeat, and positions are computed without a table.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from tilewright.graph.ops import Array
 
 #: More neighbours than these are added by a reduction, which reads a table of all weights.
 FEW = 8
-#: Weights that differ by no more than rounding of positions are the same.
+#: Weights that differ by at most this, through rounding of positions, count as equal.
 EVEN = 2.0**-20
-#: Sums this close below a whole number are that number: their weights were rounded.
+#: Sums that are below a whole number by at most this become that number: their weights were
+#: rounded.
 NEAR = 2.0**-21
 
 
@@ -110,7 +111,7 @@ class Resizing:
         return self.coordinates == "tf_crop_and_resize"
 
     def settled(self, x: Node, dtype: DType, last: bool) -> Node:
-        """Sums in f32 as the operand's type; integers are rounded.
+        """Converts sums from f32 to the operand's type; integers are rounded.
 
         onnxruntime drops the fraction where it weights integers, and rounds after each axis with
         antialias; ONNX's evaluator rounds to even, as here for types that onnxruntime lacks.
@@ -180,7 +181,7 @@ def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> No
 
 
 def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> Node:
-    """Axis after axis, the last first: it has the fewest rows then, and is read one by one."""
+    """Resizes axis after axis, the last one first, while there are the fewest rows."""
     if not resized:
         return x
     made = x if x.dtype.is_float and x.dtype.size > F32.size else cast(x, F32)
@@ -193,7 +194,7 @@ def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> N
 def _extrapolated(
     x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing, value: float
 ) -> Node:
-    """The value where the position lies outside the operand along any axis."""
+    """`x`, but `value` at elements whose position is outside the operand along any axis."""
     for axis, size in resized:
         places = kind.places(size)
         inside = (places >= 0) & (places <= size.old - 1)
@@ -243,10 +244,11 @@ def _sizes(
 
 @operator("AffineGrid")
 def affine_grid(theta: Node, size: Node, *, align_corners: int = 0) -> Node:
-    """Where each point of a grid over [-1, 1] goes by a matrix for each batch: x first, then y.
+    """Transforms each point of a grid over [-1, 1] by a matrix per batch; coordinates are x, then
+    y.
 
-    ONNX's own body loses a batch of one.  An extent of 1 with align_corners is at 1, as in
-    onnxruntime.
+    It does not use ONNX's own function body, which drops the axis of a batch of one.  With
+    align_corners, an axis of extent 1 is at position 1, as in onnxruntime.
     """
     batch, _, *spatial = al.known_ints(size, "the size") or (0, 0)
     count = len(spatial)
@@ -278,8 +280,8 @@ class Neighbours:
     weights: Array
 
     def periodic(self, times: int) -> tuple[int, int]:
-        """The longest run whose neighbours move by one with every `times` elements, and whose
-        weights repeat: where it begins and ends."""
+        """(begin, end) of the longest run in which, every `times` elements, neighbours move by one
+        and weights repeat."""
         later, before = slice(times, None), slice(None, -times)
         places, near = self.places, np.isclose(self.weights[later], self.weights[before], 0, EVEN)
         moves = (places[later] == places[before] + 1).all(axis=1) & near.all(axis=1)
@@ -312,7 +314,8 @@ def _cubic(a: float) -> Callable[[Array], Array]:
 
 
 def _taps(size: Axis, where: Array, kind: Resizing) -> Neighbours:
-    """Antialias stretches the kernel over more neighbours along an axis that shrinks."""
+    """The neighbours and weights of each position.  With antialias, a shrinking axis uses more
+    neighbours."""
     kernel, reach = (_linear, 1) if kind.mode == "linear" else (_cubic(kind.cubic), 2)
     stretch = min(float(size.scale), 1.0) if kind.antialias else 1.0
     where = where.astype(np.float64)
@@ -329,7 +332,7 @@ def _taps(size: Axis, where: Array, kind: Resizing) -> Neighbours:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total, total, 1)
     places = np.clip(places, 0, size.old - 1)
-    # 0 times an infinity is none of them
+    # if all neighbours are one element, they get equal weights: a weight of 0 times infinity is NaN
     alike = (places == places[:, :1]).all(axis=1, keepdims=True)
     weights = np.where(alike, 1 / count, weights)
     return Neighbours(places, weights.astype(np.float32))
@@ -355,8 +358,8 @@ def _along(x: Node, axis: int, taps: Neighbours) -> Node:
 
 
 def _lies_last(x: Node, axis: int) -> bool:
-    """True if neighbours along an axis lie side by side in memory, as far as one can see here:
-    convolutions give pictures whose channels do."""
+    """True if neighbours along an axis are probably adjacent in memory.  Convolutions, for example,
+    store images with adjacent channels."""
     while isinstance(x.op, (ops.Elementwise, ops.Transpose)) and x.inputs:
         axis = x.op.perm[axis] if isinstance(x.op, ops.Transpose) else axis
         x = next((i for i in x.inputs if not i.constant), x.inputs[0])
@@ -370,7 +373,7 @@ def _sum(x: Node, axis: int, taps: Neighbours) -> Node:
 
 
 def _phases(x: Node, axis: int, taps: Neighbours, times: int) -> Node:
-    """The same where each neighbour serves `times` elements, whose weights repeat."""
+    """As `_along`, if `times` elements share each neighbour and their weights repeat."""
     count = len(taps.places) // times
     terms = []
     for place, weights in zip(taps.places[0], taps.weights[:times].T, strict=True):

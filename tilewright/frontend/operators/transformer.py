@@ -1,8 +1,8 @@
 """Operators of language models as compositions: norms, rotary embeddings, attention with a cache.
 
-Input: operand nodes and attributes.  Output: nodes.  A cache has a fixed number of rows, of which
-the first ones are valid; new rows are written behind these (`Update`), and what lies further on is
-masked.  So one plan serves every length.
+Input: operand nodes and attributes.  Output: nodes.  A cache has a fixed number of rows.  The first
+rows are valid; new rows are written after them (`Update`), and rows after those are masked.  So one
+plan serves every length.
 
     k' = k with the new rows at `past`;  softmax(q·k'ᵀ where key <= past + row, else -inf)·v'
 """
@@ -30,7 +30,7 @@ from tilewright.graph.node import (
     transpose,
 )
 
-#: Where a mask hides a key.
+#: The number added to the score of a masked key.
 HIDDEN = float("-inf")
 
 
@@ -51,7 +51,8 @@ def skip_simplified_layer_norm(
     total = al.add(x, skip)
     total = total if bias is None else al.add(total, bias)
     normal = rms_norm(total, gamma, epsilon=epsilon)
-    # the second and third results are not defined: whoever reads them gets the sum's shape
+    # the second and third results are for training and not defined here; the sum has the right
+    # shape
     return normal, total, total, total
 
 
@@ -61,14 +62,15 @@ def skip_simplified_layer_norm(
 def rotated(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
     """Pairs of the last axis of `x` [batch, rows, heads, width], each turned by its angle.
 
-    cos, sin: [batch or 1, rows, pairs]; what lies behind 2 * pairs stays as it is
+    cos, sin: [batch or 1, rows, pairs].  Elements of the last axis from 2 * pairs on stay as they
+              are
     """
     pairs = cos.shape[-1]
     if 2 * pairs > x.shape[-1]:
         raise ShapeError("a head is narrower than the rotation", shape=[x.shape, cos.shape])
     rest = x.shape[3] - 2 * pairs
     whole = al.take(x, 3, 0, 2 * pairs)
-    # both elements of a pair along an axis of their own: before the pairs, or behind them
+    # an axis of extent 2 for both elements of a pair, before or after the axis of pairs
     axis = 4 if interleaved else 3
     split = reshape(whole, (*x.shape[:3], *((pairs, 2) if interleaved else (2, pairs))))
     cos, sin = (al.unsqueeze(t, (2, axis)) for t in (cos, sin))
@@ -172,7 +174,8 @@ def group_query_attention(
     softcap: float = 0.0,
     smooth_softmax: int = 0,
 ) -> tuple[Node, Node, Node]:
-    """One sequence; past and present share the shape of the cache [1, heads, rows, width].
+    """Attention of one sequence; past and present keys and values have the cache's shape [1, heads,
+    rows, width].
 
     seqlens_k: index of the last valid key, new ones included; total_length: its value is not read.
     """
@@ -186,7 +189,7 @@ def group_query_attention(
     _check_cache(query, past_key, seqlens_k, smooth_softmax)
     rows = query.shape[1]
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
-    # the first rows of a prompt may be fewer than the model's: those behind it are nobody's
+    # a prompt may be shorter than the model's rows; the results of rows after its end are not used
     past = al.apply("max", al.sub(cast(reshape(seqlens_k, ()), I32), rows - 1), 0)
     if do_rotary:
         if cos is None or sin is None:

@@ -1,7 +1,8 @@
 """ONNX operators on sliding windows, convolutions and pooling: pad, unfold, contract or reduce.
 
-Input: operand nodes and attributes.  Output: nodes.  All is in channels-last order: between the
-transposes at both ends channels are innermost, and the graph rewriter sinks the transposes.
+Input: operand nodes and attributes.  Output: nodes.  They compute with channels innermost: a
+transpose before and one after convert from and to ONNX's order.  The graph rewriter moves these
+transposes towards the outputs, where they cancel.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Span:
 
     @property
     def reach(self) -> int:
-        """Elements from a window's first to its last, both included."""
+        """The number of elements from a window's first to its last."""
         return (self.size - 1) * self.dilation + 1
 
     @property
@@ -325,7 +326,8 @@ def average_pool(
 
 
 def _counts(span: Span, grown: Span, include: bool) -> Node | int:
-    """Elements of each window, or of any; padding that only completes the last window is none."""
+    """The number of elements in each window, or one number if all are equal.  Padding that only
+    completes the last window does not count."""
     first, last = (-span.before, span.extent + span.after) if include else (0, span.extent)
     starts = al.sub(al.mul(cast(iota((grown.count,), 0), I32), grown.stride), grown.before)
     made = al.sub(_taps_before(last, starts, grown), _taps_before(first, starts, grown))
@@ -336,7 +338,7 @@ def _counts(span: Span, grown: Span, include: bool) -> Node | int:
 
 
 def _taps_before(place: int, starts: Node, span: Span) -> Node:
-    """How many taps of each window lie before a place along the axis."""
+    """The number of taps of each window that lie before position `place` of the axis."""
     room = al.apply("max", al.sub(place, starts), 0)
     if span.dilation > 1:
         room = al.div(al.add(room, span.dilation - 1), span.dilation)
