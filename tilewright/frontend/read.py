@@ -256,7 +256,8 @@ def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None
 def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> None:
     """Sorts the nodes of a graph and its subgraphs.  A sorted graph stays as it is.
 
-    around: names of tensors of the graphs around this one """
+    around: names of tensors of the graphs around this one
+    """
     given = {x.name for x in (*graph.input, *graph.initializer)}
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
