@@ -26,7 +26,7 @@ from tilewright.api.hosts import (
     timing_hosts,
     variants_of,
 )
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import UsageError, unknown_name
 from tilewright.bundle import Contents, write
 from tilewright.cli.options import Json, sizes
 from tilewright.cli.output import Answer, pairs
@@ -132,7 +132,7 @@ def summary(subject: Series, peak: Series | None, first: float) -> dict[str, obj
 
 def _sizes(kernel: str, size: str) -> tuple[int, int, int]:
     if kernel not in KERNELS:
-        raise UsageError(f"Unknown kernel: {kernel}", hint=f"Known are {', '.join(KERNELS)}")
+        raise unknown_name("kernel", kernel, KERNELS)
     hint = "matmul 384x768x768 (rows, depth, columns)"
     match sizes(size, "x", hint):
         case (m, k, n):

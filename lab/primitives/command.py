@@ -30,7 +30,7 @@ from tilewright.api.hosts import (
     targets_of,
     timing_hosts,
 )
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import UsageError, one_of
 from tilewright.bundle import write
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Show, progress, table
@@ -89,7 +89,7 @@ def primitives(
         if name not in able:
             raise UsageError(
                 f"The kernels of {name} have no primitives yet",
-                hint=f"Choose one of {', '.join(able)}",
+                hint=one_of(able),
             )
     documents = [findings.read(path) for path in add or ()]
     file = None if output is None else Output(output, lambda _: True)  # read refuses any other

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lab.workloads.synthetic import Synthetic
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import UsageError, unknown_name
 from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson, Uniform
 
 __all__ = ["PAPER_LOADS", "WORKLOADS", "Stream", "Workload", "workload"]
@@ -137,8 +137,5 @@ PAPER_LOADS: Mapping[str, float] = {
 def workload(name: str) -> Workload:
     """The workload of this name; `UsageError` if there is none."""
     if name not in WORKLOADS:
-        raise UsageError(
-            f"There is no workload {name!r}",
-            hint=f"Workloads are {', '.join(WORKLOADS)}",
-        )
+        raise unknown_name("workload", name, WORKLOADS)
     return WORKLOADS[name]

@@ -256,7 +256,7 @@ def test_a_kernel_that_does_not_fit_waits_for_the_boundary() -> None:
 
 
 def test_policies_by_name() -> None:
-    with pytest.raises(UsageError, match="Known are tilewright"):
+    with pytest.raises(UsageError, match="Choose one of tilewright"):
         design("fifo")
 
 

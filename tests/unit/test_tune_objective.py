@@ -146,4 +146,4 @@ def test_an_objective_that_nobody_knows() -> None:
     const told = await session({ objective: 'beauty' }).catch(({ code, hint }) => [code, hint]);
     await out({ told });
     """
-    assert page(script, 1)["told"] == ["input", "Known are latency, traffic, scratch"]
+    assert page(script, 1)["told"] == ["input", "Choose one of latency, traffic, scratch"]

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import UsageError, one_of, unknown_name
 from tilewright.hosts.browser_programs import PROGRAMS, SECTIONS, program
 from tilewright.targets import DEFAULT
 
@@ -80,10 +80,9 @@ def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[l
 
 def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[list[Timer]]]:
     """How that host times bundles; a `UsageError` if it does not."""
-    named = f"Choose one of {', '.join(timing_hosts())}"
-    timers = _kind(host, named).timers
+    timers = _kind(host, timing_hosts()).timers
     if timers is None:
-        raise UsageError(f"The host {host} cannot time kernels", hint=named)
+        raise UsageError(f"The host {host} cannot time kernels", hint=one_of(timing_hosts()))
     return timers
 
 
@@ -121,9 +120,10 @@ def timing_hosts() -> tuple[str, ...]:
     return tuple(name for name, kind in HOSTS.items() if kind.timers)
 
 
-def _kind(host: str, hint: str = "") -> _Kind:
+def _kind(host: str, allowed: Sequence[str] = ()) -> _Kind:
+    """How a host opens bundles.  allowed: the hosts that the error lists; () for all"""
     if host not in HOSTS:
-        raise UsageError(f"Unknown host: {host}", hint=hint or f"Known are {', '.join(HOSTS)}")
+        raise unknown_name("host", host, allowed or HOSTS)
     return HOSTS[host]
 
 

@@ -9,6 +9,7 @@ make text from the facts only if a check fails, so a check that holds is cheap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
 
@@ -250,6 +251,19 @@ class CompilerBug(TilewrightError):
 
     code = "compiler-bug"
     exit_code = 70
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A hint that lists the names to choose from: "Choose one of a, b, c"."""
+    return f"Choose one of {', '.join(names)}"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is not in a table.
+
+    what: the kind of name for the message, such as "host";  known: the names of the table
+    """
+    return UsageError(f"Unknown {what}: {name}", hint=one_of(known))
 
 
 T = TypeVar("T")

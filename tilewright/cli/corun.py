@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tilewright import TOOL
 from tilewright.api.hosts import targets_of
-from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError
+from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError, unknown_name
 from tilewright.bundle import POINTER
 from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, Show, pairs, progress, table
@@ -213,7 +213,7 @@ def broker(
 def _check_device(device: str, sms: int | None) -> None:
     """Raises UsageError."""
     if device not in DEVICES:
-        raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
+        raise unknown_name("device", device, DEVICES)
     if sms is not None and device == "cpu":
         raise UsageError(
             "The CPU device has no multiprocessors to choose", hint="Leave --sms out, or use a GPU"
@@ -270,7 +270,7 @@ def _arrival(kind: str, rate: float) -> Arrival:
 
     kinds = {"uniform": Uniform, "poisson": Poisson}
     if kind not in kinds:
-        raise UsageError(f"Unknown arrival: {kind}", hint=f"Known are {', '.join(kinds)}")
+        raise unknown_name("arrival", kind, kinds)
     return kinds[kind](rate) if rate else ClosedLoop()
 
 

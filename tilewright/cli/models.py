@@ -20,7 +20,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tilewright.api.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
-from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required
+from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required, unknown_name
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.format import MALFORMED
 from tilewright.bundle.owned_files import check as check_free
@@ -232,7 +232,7 @@ def show(
 ) -> Answer:
     """Print what a stage of the compiler made of a model."""
     if stage not in STAGES:
-        raise UsageError(f"Unknown stage: {stage}", hint=f"Known are {', '.join(STAGES)}")
+        raise unknown_name("stage", stage, STAGES)
     from tilewright.cli.stages import text_of
 
     text = text_of(_compile(model, shape, bucket, extent, as_json), stage)

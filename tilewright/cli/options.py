@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from tilewright.base.errors import MemoryLimit, UsageError
+from tilewright.base.errors import MemoryLimit, UsageError, unknown_name
 from tilewright.bundle import POINTER
 from tilewright.targets import DEFAULT, TARGETS, target
 from tilewright.targets.lite_space import WORD, Objective
@@ -146,7 +146,7 @@ def check_variants(named: Sequence[str] | None, targets: Sequence[str]) -> tuple
     known = [variant for name in targets for variant in target(name).variants]
     for name in named or ():
         if name not in known:
-            raise UsageError(f"Unknown variant: {name}", hint=f"Known are {', '.join(known)}")
+            raise unknown_name("variant", name, known)
     return tuple(dict.fromkeys(named or ()))
 
 
@@ -177,9 +177,7 @@ def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
 
 def check_objective(objective: str) -> Objective:
     if objective not in OBJECTIVES:
-        raise UsageError(
-            f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
-        )
+        raise unknown_name("objective", objective, OBJECTIVES)
     return cast("Objective", objective)
 
 

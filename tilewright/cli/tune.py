@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from tilewright.api.hosts import has_times, targets_of
-from tilewright.base.errors import HostError, UsageError
+from tilewright.base.errors import HostError, UsageError, one_of
 from tilewright.bundle import open_bundle
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
@@ -179,7 +179,7 @@ def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
     raise UsageError(
         f"Nothing can be tuned on {host}: {why}"
         + (", and its own tuner sends other messages" if host in HERE else ""),
-        hint=where if able else f"Choose one of {', '.join(tuners)}",
+        hint=where if able else one_of(tuners),
     )
 
 

@@ -15,7 +15,7 @@ from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.base.errors import HostError, UsageError
+from tilewright.base.errors import HostError, unknown_name
 
 _CHROMIUM_FLAGS = (
     "--headless=new",
@@ -161,7 +161,7 @@ def require(name: str) -> Browser:
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        raise UsageError(f"Unknown browser: {name}", hint=f"Known are {', '.join(KINDS)}")
+        raise unknown_name("browser", name, KINDS)
     return KINDS[name]
 
 

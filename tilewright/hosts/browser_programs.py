@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import tilewright
-from tilewright.base.errors import HostError, UsageError
+from tilewright.base.errors import HostError, unknown_name
 from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node, require_dawn
 from tilewright.hosts.browser_find import Browser, require
 
@@ -122,5 +122,5 @@ PROGRAMS: Mapping[str, Callable[[], PageProgram]] = {
 def program(name: str) -> PageProgram:
     """The installed program.  Raises UsageError for an unknown name, HostError if it is missing."""
     if name not in PROGRAMS:
-        raise UsageError(f"Unknown browser: {name}", hint=f"Known are {', '.join(PROGRAMS)}")
+        raise unknown_name("browser", name, PROGRAMS)
     return PROGRAMS[name]()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import unknown_name
 from tilewright.targets.c.api import C
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.protocol import Code, Facts, Target
@@ -28,9 +28,5 @@ DEFAULT = ("wasm",)
 def target(name: str) -> Target:
     """The target of this name; `UsageError` if there is none."""
     if name not in TARGETS:
-        raise UsageError(
-            f"There is no target {name!r}",
-            hint=f"Targets are {', '.join(TARGETS)}",
-            known=list(TARGETS),
-        )
+        raise unknown_name("target", name, TARGETS)
     return TARGETS[name]

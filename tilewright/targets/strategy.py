@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, one_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite_space import RELAXATION, Core
@@ -89,7 +89,7 @@ def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]])
     if kind is None:
         raise InputError(
             f"No schedule has the form {data.get('form')!r}",
-            hint=f"It is one of {', '.join(sorted(kinds))}",
+            hint=one_of(sorted(kinds)),
             schedule=dict(data),
         )
     known = {field.name for field in fields(kind)}

@@ -21,7 +21,7 @@ from lab.workloads.models.vision import (
     squeezenet,
     vgg,
 )
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import unknown_name
 
 __all__ = ["MODELS", "ModelOf", "model"]
 
@@ -75,8 +75,5 @@ MODELS: Mapping[str, ModelOf] = {
 def model(name: str) -> ModelProto:
     """The model of this name; `UsageError` if there is none."""
     if name not in MODELS:
-        raise UsageError(
-            f"There is no model {name!r}",
-            hint=f"Models are {', '.join(MODELS)}",
-        )
+        raise unknown_name("model", name, MODELS)
     return MODELS[name].build()

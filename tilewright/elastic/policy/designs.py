@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import unknown_name
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.budgets import bounded
 from tilewright.elastic.policy.state import Progress, SchedulerState
@@ -125,7 +125,7 @@ def design(chosen: str | Design) -> Design:
     if isinstance(chosen, Design):
         return chosen
     if chosen not in DESIGNS:
-        raise UsageError(f"Unknown policy: {chosen}", hint=f"Known are {', '.join(DESIGNS)}")
+        raise unknown_name("policy", chosen, DESIGNS)
     return DESIGNS[chosen]
 
 

@@ -52,7 +52,7 @@ export class TuningSession {
     requireOptions('tune', options, OPTIONS);
     const { objective = LATENCY, budget = 0.05, onEvent = () => {} } = options;
     if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'Give a share of the time, such as 0.05; 1 is all of it', { budget });
-    if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `There is no objective ${objective}`, `Known are ${OBJECTIVES.join(', ')}`, { objective });
+    if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `Unknown objective: ${objective}`, `Choose one of ${OBJECTIVES.join(', ')}`, { objective });
     this.#engine = engine;
     this.#options = { ...options, objective, budget, onEvent };
   }
