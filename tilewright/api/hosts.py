@@ -1,7 +1,8 @@
 """Every host by name, with one interface: run a bundle, time bundles.
 
 Input: the name of a host and bundle folders.  Output: functions that run or time.  The hosts
-themselves are in tilewright/hosts, imported only when needed: other commands start fast.
+themselves are in tilewright/hosts; they are imported when needed, so that other commands start
+fast.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ LONGEST = 3600.0
 
 @dataclass(frozen=True)
 class HostRun:
-    """The result of one run; `milliseconds` is what the host itself measured.
+    """The result of one run; the host itself measured `milliseconds`.
 
-    adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`; of
-             WebGPU the `features` that kernels may use
-    lost: sentences of the host on what slows it down here, such as a feature that is not there
+    adapter: the device of WebGPU or CUDA: `name`, `description`, and whether it is `software`; for
+             WebGPU also the `features` that kernels may use
+    lost: sentences about what makes the host slower on this machine, such as a missing feature
     """
 
     outputs: Arrays
@@ -53,10 +54,12 @@ class Timer(Protocol):
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one host opens bundles; `timers` is None where times would mean nothing.
+    """How one host opens bundles.
 
-    engine: the name and version of what runs them;  targets: what they must be compiled for
-    variants: of these targets, those made for what runs them; () where all are as good
+    timers:   None if times on this host say nothing about a device
+    engine:   gives name and version of the engine that runs bundles
+    targets:  gives the targets that bundles must be compiled for
+    variants: gives the variants made for this engine; () if the usual ones are
     """
 
     runner: Callable[[str, Path, int | None], Generator[Runner]]
@@ -68,18 +71,18 @@ class _Kind:
 
 @contextmanager
 def open_runner(host: str, bundle: Path, threads: int | None = None) -> Generator[Runner]:
-    """A function that runs the bundle on that host; None is as many threads as it likes."""
+    """A function that runs the bundle on that host.  threads: None lets the host choose"""
     yield from _kind(host).runner(host, bundle, threads)
 
 
 @contextmanager
 def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
-    """For each bundle a function that runs it repeatedly and gives the milliseconds of each."""
+    """For each bundle a function that runs it repeatedly and gives the milliseconds of each run."""
     yield from check_timing(host)(host, bundles, threads)
 
 
 def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[list[Timer]]]:
-    """How that host times bundles; a `UsageError` if it does not."""
+    """The host's function for `open_timers`.  Raises UsageError if the host cannot time bundles."""
     timers = _kind(host, timing_hosts()).timers
     if timers is None:
         raise UsageError(f"The host {host} cannot time kernels", hint=one_of(timing_hosts()))
@@ -87,7 +90,7 @@ def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[li
 
 
 def has_times(host: str) -> bool:
-    """Whether what a run takes there says anything of a device."""
+    """Whether times on this host say something about a device."""
     return _kind(host).timers is not None
 
 
@@ -96,22 +99,23 @@ def check_host(host: str) -> None:
 
 
 def targets_of(host: str) -> tuple[str, ...]:
-    """What a bundle must be compiled for to run there."""
+    """The targets that a bundle must be compiled for to run on this host."""
     return _kind(host).targets(host)
 
 
 def variants_of(host: str) -> tuple[str, ...]:
-    """The code variants made for what runs bundles there; () where the usual ones are."""
+    """The code variants made for this host's engine; () if the usual ones are."""
     return _kind(host).variants()
 
 
 def engine_of(host: str) -> str:
-    """Name and version of what runs bundles there; a typed error where it is missing."""
+    """Name and version of this host's engine.  Raises a typed error if it is missing."""
     return _kind(host).engine(host)
 
 
 def in_process() -> tuple[str, ...]:
-    """Hosts that need no page, and more than packages: an adapter, a driver or a compiler."""
+    """Hosts that run in this process and need an adapter, a driver or a compiler besides
+    packages."""
     names = (name for name in HOSTS if name not in PROGRAMS)
     return tuple(name for name in names if targets_of(name) not in ((), DEFAULT))
 
@@ -139,7 +143,7 @@ def _reference_runner(_host: str, bundle: Path, threads: int | None) -> Generato
 def _wasmtime_runner(_host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.wasmtime import WasmtimeHost
 
-    # The bundle may be anybody's: its code ends in any case, and what it reads is checked.
+    # The bundle may come from anyone, so its run time is limited and its files are checked.
     wasmtime = WasmtimeHost(bundle, threads=threads or 1, seconds=LONGEST)
     yield lambda inputs: _clocked(wasmtime.run, inputs)
 

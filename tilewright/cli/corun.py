@@ -1,7 +1,7 @@
 """`corun`: critical models beside normal ones on one GPU, with bounds on their slowdown.
 
 Input: ONNX files or bundles, a bound, a rate.  Output: latencies, what the normal models did, and
-on request a timeline, as text and as JSON.  The library does it all (tilewright/elastic).
+on request a timeline, as text and as JSON. The work is done in tilewright/elastic.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DEVICES = ("cuda", "cpu")
 #: Microseconds that a timeline shows.
 SHOWN_US = 5000.0
-#: Seconds between two looks at whether the broker still works.
+#: Seconds between two checks that the broker still works.
 CHECK_S = 1.0
 
 
@@ -248,7 +248,7 @@ def _ours(path: Path) -> bool:
 
 @contextmanager
 def _bundles(paths: list[Path], show: Show) -> Generator[list[Path]]:
-    """Each as a bundle: models are compiled into a folder for the time being."""
+    """The path of each model's bundle; ONNX files are compiled into a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="tilewright-corun-") as folder:
         found = []
         for number, path in enumerate(paths):
@@ -276,7 +276,8 @@ def _arrival(kind: str, rate: float) -> Arrival:
 
 @contextmanager
 def _shown(as_json: bool, models: list[Path]) -> Generator[Callable[[CorunResult], None] | None]:
-    """A table on stderr while a terminal looks."""
+    """While inside, shows results in a table on stderr if that is a terminal; gives the function
+    that updates it."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
         yield None
@@ -285,7 +286,7 @@ def _shown(as_json: bool, models: list[Path]) -> Generator[Callable[[CorunResult
         yield lambda result: live.update(view(facts(result, models)))
 
 
-#: What may follow a further model, and how it is read.
+#: The settings that may follow a further critical model on the command line, and their parsers.
 OWN: dict[str, Callable[[str], Any]] = {
     "max_slowdown": float,
     "deadline": float,
@@ -296,7 +297,10 @@ OWN: dict[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class CriticalChoice:
-    """deadline: milliseconds;  rate: requests per second, 0: one after the other"""
+    """One critical model with its settings.
+
+    deadline: milliseconds;  rate: requests per second, 0: one after the other
+    """
 
     path: Path
     max_slowdown: float
@@ -305,7 +309,7 @@ class CriticalChoice:
     priority: int = 0
 
     def __post_init__(self) -> None:
-        """Raises UsageError."""
+        """Raises UsageError for a value out of range."""
         if not self.max_slowdown > 1:
             raise UsageError(
                 f"max_slowdown cannot be {self.max_slowdown}",
@@ -324,7 +328,8 @@ class CriticalChoice:
 
 
 def further(text: str, usual: CriticalChoice) -> CriticalChoice:
-    """FILE[,NAME=VALUE...]; what is not named is as of the first model.  Raises UsageError."""
+    """Reads FILE[,NAME=VALUE...].  usual: the first model's settings, used for names that are not
+    given.  Raises UsageError."""
     path, *parts = text.split(",")
     own = {}
     for part in parts:
@@ -341,9 +346,12 @@ def further(text: str, usual: CriticalChoice) -> CriticalChoice:
 
 
 def facts(result: CorunResult, models: Sequence[Path]) -> dict[str, object]:
-    """What a run came to; times in microseconds, the rest are ratios.
+    """The results of a run as plain data.  Times are in microseconds; slowdowns and shares are
+    ratios.
 
-    One critical model's facts stand beside the others; of several each has a record of its own.
+    With one critical model its facts are at the top level; with several, each has a record under
+    `critical`.
+
     """
     normal = result.normal_share
     each = [_facts(one) for one in result.critical]
@@ -395,7 +403,7 @@ def _facts(one: CriticalResult) -> dict[str, object]:
 
 
 def view(found: dict[str, Any]) -> Table:
-    """The same for people: several critical models side by side, each in a column."""
+    """The result of `facts` as a table; several critical models get a column each."""
     several = found.get("critical")
     if several is None:
         return pairs({**found, **{name: said(found) for name, said in SAID.items()}})
@@ -412,7 +420,7 @@ def view(found: dict[str, Any]) -> Table:
 
 
 def _corrected(one: dict[str, Any]) -> str:
-    """Of curves that promised too much; one that nothing helps is the last."""
+    """A sentence about slowdown curves that were too optimistic and were corrected."""
     corrected = one["curves_corrected"]
     if not corrected:
         return "none"
@@ -423,7 +431,7 @@ def _corrected(one: dict[str, Any]) -> str:
 
 
 def _changed(one: dict[str, Any]) -> str:
-    """Of the time alone, which changes with a device's clock."""
+    """A sentence about changes of the baseline, which depends on the device's clock."""
     changes = one["solo_changed"]
     if not changes:
         return "never"
@@ -431,5 +439,5 @@ def _changed(one: dict[str, Any]) -> str:
     return f"{len(changes)} times, at last {last['was_us']} to {last['now_us']}"
 
 
-#: Lists that people read as a sentence.
+#: Facts that are lists in JSON and sentences in the table.
 SAID = {"curves_corrected": _corrected, "solo_changed": _changed}

@@ -1,6 +1,6 @@
 """`db`: the kernel database, which the server fills with reports of devices.
 
-Input: its address.  Output: sizes, an export, what changed.
+Input: the database's file or URL. Output: sizes, an export, or what changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Db = Annotated[
         help="A file, sqlite:///FILE, or postgresql+psycopg://USER@HOST/NAME.",
     ),
 ]
-#: Where the server keeps it if nothing else is said.
+#: The default database: a file in the current folder.
 DEFAULT = "tilewright.db"
 
 
@@ -114,7 +114,7 @@ def gc(
 ) -> Answer:
     """Delete sources of past days, old reports, and keys without reports.
 
-    If the newest report is days old, the clock may be ahead. Then reports stay without --force,
+    If the newest report is days old, the clock may be ahead. Then reports are kept without --force,
     and the command says how many it would delete.
     """
     del as_json

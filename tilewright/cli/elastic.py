@@ -76,7 +76,7 @@ def elastic(
 
 
 def _threads(given: Sequence[str]) -> dict[str, int]:
-    """By name of a kernel.  Raises UsageError."""
+    """The options NAME=COUNT as counts by kernel name.  Raises UsageError."""
     found: dict[str, int] = {}
     for one in given:
         name, equals, count = one.partition("=")
@@ -91,7 +91,7 @@ def _threads(given: Sequence[str]) -> dict[str, int]:
 
 
 def _why(kernel: KernelReport) -> str:
-    """The first reason is enough for people; --json has all."""
+    """The first reason why a kernel is refused, and how many more --json lists."""
     more = len(kernel.reasons) - 1
     return "; ".join(
         [*map(str, kernel.reasons[:1]), *kernel.notes, *([f"{more} more"] if more > 0 else [])]

@@ -1,4 +1,5 @@
-"""The entry point: the list of commands, and one place for answers, errors and exit codes.
+"""The entry point: the list of commands, and the code that prints answers and errors and sets exit
+codes.
 
 Input: arguments.  Output: the exit code; see output.py for what is printed.
 """
@@ -55,8 +56,8 @@ for _command in (
 app.add_typer(database.app)
 app.add_typer(reports.app)
 
-# Typer carries its own copy of click in newer versions and imports it in older ones; the base class
-# of its public exception is right in both.
+# Newer versions of Typer contain a copy of click, older ones import it.  The base class of Typer's
+# public exception is click's UsageError in both.
 _Usage: Any = typer.BadParameter.__bases__[0]
 
 
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def call(commands: typer.Typer, program: str, arguments: Sequence[str] | None) -> None:
-    """The same, of any list of commands whose results are answers."""
+    """As `main`, for any list of commands that return answers."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(commands, program, given, as_json="--json" in given))
 
@@ -101,7 +102,8 @@ def _run(commands: typer.Typer, program: str, arguments: list[str], as_json: boo
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
-        # The reader went away (`| head`); Python must not complain when it flushes at exit.
+        # The reader closed the pipe (`| head`).  Without this, Python would report an error at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

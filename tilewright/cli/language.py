@@ -130,7 +130,8 @@ def chat(
 def _turn(
     lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: SamplingOptions
 ) -> list[dict[str, str]]:
-    """The chat with the message and its answer; without both if the answer could not begin."""
+    """The chat with the message and its answer added; the old chat if the answer could not
+    begin."""
     asked = [*messages, {"role": "user", "content": line}]
     try:
         answer = lm.chat(asked, most, **choice)
@@ -157,7 +158,7 @@ def _messages(system: str | None, *user: str) -> list[dict[str, str]]:
 
 
 def _shown(answer: Completion, show: Callable[[str], None] | None) -> int:
-    """Runs the answer to its end; gives the exit code."""
+    """Generates and shows the answer; returns the exit code."""
     try:
         for piece in answer:
             if show is not None:
@@ -170,7 +171,7 @@ def _shown(answer: Completion, show: Callable[[str], None] | None) -> int:
 
 
 def _write(text: str) -> None:
-    """To stdout.  A model's text must not steer the terminal."""
+    """Writes text to stdout.  On a terminal, control characters of the text are replaced."""
     if sys.stdout.isatty():
         text = "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
     sys.stdout.write(text)
@@ -183,7 +184,7 @@ def _say(text: str) -> None:
 
 
 def _line() -> str | None:
-    """What the user types; None at its end.  Ctrl-C drops the line."""
+    """The next line that the user types; None at the end of input.  Ctrl-C discards the line."""
     while True:
         try:
             return input("> " if sys.stdin.isatty() else "").strip()

@@ -1,8 +1,8 @@
 """The commands around a model: `build`, `check`, `run`, `show`, and `relink`.
 
 Input: an ONNX file or a bundle, for `relink` a file of winners.  Output: a bundle, a coverage
-report, arrays, or readable text of a compiler stage.  What they do is in compiler.py, in the hosts
-and in tuning/relink.py; nothing is measured here.
+report, arrays, or readable text of a compiler stage.  The work is done in compiler.py, the hosts
+and tuning/relink.py; nothing is measured here.
 """
 
 from __future__ import annotations
@@ -209,14 +209,15 @@ def run(
 
 
 def _on(adapter: Mapping[str, Any] | None) -> str:
-    """` (NVIDIA H200)`: which adapter WebGPU had, and whether it is software."""
+    """The adapter in brackets, such as ` (NVIDIA H200)`, and whether it is software; "" if None."""
     if adapter is None:
         return ""
     return f" ({adapter['description'] or adapter['name']}{', software' * adapter['software']})"
 
 
 def _features(adapter: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """What of it kernels may use, where that differs."""
+    """A line with the adapter's features that kernels may use; () if the host does not tell
+    them."""
     if adapter is None or "features" not in adapter:
         return ()
     return (f"Features of the adapter: {', '.join(adapter['features']) or 'none'}",)
@@ -282,9 +283,9 @@ def _bundle_of(
     as_json: bool,
     host: str,
 ) -> Generator[Path]:
-    """The bundle itself, or one that is built for the while, for that host.
+    """The folder of a bundle; a model is built for that host into a temporary folder.
 
-    Without --shape, --buckets and --extent open dimensions are as long as in the inputs.
+    Without --shape, --buckets and --extent, dynamic dimensions have the sizes of the given inputs.
     """
     if is_bundle(path) or path.is_dir():
         if shape or bucket or extent:
@@ -349,7 +350,7 @@ def _about(bundle: Bundle) -> dict[str, object]:
 
 
 def _readable(data: dict[str, object]) -> dict[str, object]:
-    """The same for people: sizes with units, one line for plans and code."""
+    """The data for people: sizes with units, one line for plans and one for code."""
     shown: dict[str, object] = {}
     for name, value in data.items():
         match name, value:
@@ -429,7 +430,8 @@ class SavedWinners(msgspec.Struct):
 def _winners(
     path: Path, kernels: tuple[Kernel, ...], device: str | None
 ) -> tuple[DeviceClass, Mapping[int, Schedule]]:
-    """The class of a file and its schedules by spec number; `UsageError` if it is another one."""
+    """The device class of a file of winners, and its schedules by spec number.  Raises UsageError
+    if `device` names another class."""
     try:
         data = path.read_bytes()
         if "class" in msgspec.json.decode(data, type=dict[str, msgspec.Raw]):

@@ -36,13 +36,14 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def write_arrays(file: BinaryIO, arrays: Arrays) -> None:
-    """As numpy.savez does, which cannot take an array called "file"; and marked as ours."""
+    """Writes arrays as numpy.savez does, with `MARK` as comment.  Unlike numpy.savez, it allows an
+    array called "file"."""
     with zipfile.ZipFile(file, "w") as archive:
         archive.comment = MARK
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 given = np.asarray(array)
-                # NumPy would write it without its type
+                # NumPy would lose the type bfloat16
                 plain = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
                 np.lib.format.write_array(member, plain, allow_pickle=False)
 

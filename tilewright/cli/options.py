@@ -127,12 +127,12 @@ Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]
 OBJECTIVES = get_args(Objective)
-#: The longest dimension of f32 numbers that a memory of the usual target has room for.
+#: The longest dimension: the number of f32 numbers that the memory of the default target can hold.
 LONGEST = (1 << target(DEFAULT[0]).facts.address_bits) // WORD
 
 
 def database_url(text: str) -> str:
-    """`"a/store.db"` → `"sqlite:///a/store.db"`; addresses stay."""
+    """`"a/store.db"` → `"sqlite:///a/store.db"`; URLs are not changed."""
     return text if "://" in text or not text else f"sqlite:///{text}"
 
 
@@ -151,7 +151,7 @@ def check_variants(named: Sequence[str] | None, targets: Sequence[str]) -> tuple
 
 
 def settings_of(bank: int | None, targets: Sequence[str]) -> dict[str, int]:
-    """What targets are told beyond their options."""
+    """The settings of targets, from options of the command line."""
     if bank is None:
         return {}
     if not any(target(name).facts.banks for name in targets):

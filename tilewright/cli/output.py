@@ -1,7 +1,7 @@
 """What a command prints: an answer, an error, progress.
 
 Input: an `Answer` or an error.  Output: JSON or text on stdout, errors and progress on stderr.  The
-commands themselves never print, except `serve`, which has to speak before it ends.
+commands themselves never print, except `serve`, which prints its address while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tilewright.base.errors import TilewrightError
 
-# A file or a pipe has no width; rows must stay in one line there.
+# The width for files and pipes, which have none: each row stays on one line.
 PIPE_COLUMNS = 400
 
 Show = Callable[[str, int, int], None]
@@ -51,7 +51,7 @@ def print_json(data: object) -> None:
 
 
 def print_error(error: TilewrightError, as_json: bool) -> None:
-    """JSON on stdout, where a program looks for the answer; words on stderr."""
+    """Prints an error: as JSON on stdout, where programs expect the answer; as text on stderr."""
     if as_json:
         print_json({"error": error.to_json()})
         return
@@ -65,7 +65,7 @@ def print_error(error: TilewrightError, as_json: bool) -> None:
 
 @contextmanager
 def progress(as_json: bool) -> Generator[Show]:
-    """A bar on stderr while a terminal looks; gives `report(what, done, total)`."""
+    """Shows a progress bar on stderr if that is a terminal; gives `report(what, done, total)`."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
@@ -86,7 +86,7 @@ def progress(as_json: bool) -> Generator[Show]:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A plain table."""
+    """A table without borders."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         found.add_column(name)

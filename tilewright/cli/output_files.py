@@ -1,7 +1,7 @@
 """Writes the files that a command is asked for: completely or not at all, and over no foreign file.
 
-Input: a path, how to know a file of Tilewright's, whether --force was given.  Output: the file, or
-a `UsageError` before the work whose result it would hold.  Folders: bundle/owned_files.py.
+Input: a path, a test for files of Tilewright, whether --force was given.  Output: the file, or a
+`UsageError` before the work starts. bundle/owned_files.py does the same for folders.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.bundle.owned_files import replacing
 class Output:
     """A file to write.
 
-    ours: whether Tilewright wrote the file that is there, which may then be replaced
-    force: replace it, even if another program wrote it
+    ours:  tells whether Tilewright wrote the existing file, which may then be replaced
+    force: replace an existing file of another program, too
     """
 
     path: Path
@@ -34,7 +34,8 @@ class Output:
     force: bool = False
 
     def check(self) -> None:
-        """Called before the work; raises `UsageError` if writing would fail, or lose anything."""
+        """Raises `UsageError` if writing would fail or lose a foreign file.  Call it before the
+        work."""
         path = self.path
         if path.is_dir():
             raise UsageError(f"{path} is a folder", hint="Name a file in it")
@@ -54,7 +55,7 @@ class Output:
 
     @contextmanager
     def open(self) -> Generator[BinaryIO]:
-        """The file; it is looked at again, as the work may have taken long."""
+        """The open file.  It is checked again, since the work may have taken long."""
         self.check()
         if self.path.exists() and not self.path.is_file():
             with self.path.open("wb") as file:

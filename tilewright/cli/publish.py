@@ -1,7 +1,8 @@
-"""`build --static` and `--client`: what goes beside a bundle so that a page can tune by itself.
+"""`build --static` and `--client`: writes the files beside a bundle with which a page tunes by
+itself.
 
-Input: the options.  Output: files in the bundle's folder, and how large they are.  What is written
-is decided in tuning/folder.py and server/static.py.
+Input: the options.  Output: files in the bundle's folder, and their sizes. tuning/folder.py and
+server/static.py decide which files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Publication:
-    """What to write; made before the model is compiled, so that a mistake costs no time."""
+    """The files to write.  It is made before the model is compiled, so that wrong options are found
+    first."""
 
     classes: tuple[DeviceClass, ...]
     objective: Objective
@@ -34,7 +36,7 @@ class Publication:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Files that will be written and are not named by their content."""
+        """Paths of the files that will be written, except those named by their digest."""
         from tilewright.server.static import compiler_files, page_files
         from tilewright.tuning.folder import FOLDER, INDEX
 
@@ -44,7 +46,7 @@ class Publication:
         return (*pages, *index, *compiler)
 
     def write(self, bundle: Bundle, report: Show) -> dict[str, object]:
-        """Writes it, and tells what there is now."""
+        """Writes the files; returns numbers and sizes for the answer."""
         if not self.names:
             return {}
         from tilewright.server.static import write_compiler, write_pages
@@ -65,7 +67,7 @@ class Publication:
         return found
 
     def _candidates(self, bundle: Bundle, report: Show) -> Written:
-        """Made by all cores, each within the time that a server has for one."""
+        """Makes all candidates on all cores, each within the time limit that a server has."""
         from tilewright.cli.workers import makers
         from tilewright.server.session_resources import MAKING
         from tilewright.server.workers import Workers
@@ -106,7 +108,7 @@ def publication(
 
 
 def core_of(client: bool, pyodide: Path | None) -> Path | None:
-    """Pyodide's core, if pages are to have the compiler."""
+    """The folder of Pyodide's core if --client is given; else None."""
     if pyodide is not None and not client:
         raise UsageError("--pyodide without --client has no effect", hint="Add --client")
     from tilewright.server.pyodide import core

@@ -108,8 +108,8 @@ def _of(kind: str, messages: Sequence[Plain]) -> list[Plain]:
 
 
 def _view(messages: Sequence[Plain], stored: Sequence[Mapping[str, object]]) -> Group:
-    """By kind of message: what its fields are, and every one that was sent; then the same of the
-    store."""
+    """For each kind of message, the meaning of its fields and all messages sent; then the same for
+    the rows that the store kept."""
     parts: list[RenderableType] = []
     for kind, fields in FIELDS.items():
         when = "only if results are shared" if kind in SHARED else "whenever a page tunes"

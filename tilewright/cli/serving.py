@@ -164,7 +164,7 @@ def _check_bundles(folders: Mapping[str, Path], signer: Signer | None) -> None:
 def open_store(place: str) -> Callable[[], KernelStore] | None:
     """Opens the store: a file, or an address.
 
-    One that is only unreachable or busy is tried again while serving.
+    If the store is only unreachable or busy, the server starts and tries again later.
     """
     if not place:
         return None

@@ -1,6 +1,6 @@
 """What `show` prints of each stage of the compiler.
 
-Input: a compilation.  Output: text.  Each stage renders itself; here they are only put together.
+Input: a compilation.  Output: text.  Each stage renders itself; this module only joins the texts.
 """
 
 from __future__ import annotations

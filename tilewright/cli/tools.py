@@ -79,7 +79,7 @@ def _version(package: str) -> str | None:
 
 
 def _browser(name: str) -> dict[str, object]:
-    """Starts the browser once: what it claims and what a page gets are two things."""
+    """Starts the browser once and reports the features that a page really gets."""
     from tilewright.hosts.browser import BrowserHost
     from tilewright.hosts.browser_find import require
 
@@ -101,7 +101,7 @@ def _node() -> dict[str, object]:
 
 
 def _dawn() -> dict[str, object]:
-    """Asks Dawn for its adapter."""
+    """The adapter that Dawn finds."""
     from tilewright.hosts.browser_dawn import require_dawn
 
     dawn = require_dawn()
@@ -116,7 +116,7 @@ def _host(name: str) -> dict[str, object]:
 
 
 def _found(name: str, look: Callable[[], dict[str, object]]) -> dict[str, object]:
-    """What a program says of itself, or what is missing."""
+    """The name with the result of `look`, or with its error."""
     try:
         return {"name": name} | look()
     except TilewrightError as error:

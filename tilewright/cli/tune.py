@@ -1,9 +1,9 @@
 """`tune`: tunes a bundle's kernels in a browser or on a GPU, and prints the result.
 
 Input: a bundle, a host, a number of seconds.  Output: a table of kernels, a JSON report, and the
-winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/), or on a
-host without a page by the one of this process (tune_local.py); the gain of the whole model is
-measured by turns at the end.
+winners as a file for `relink`.  On hosts with a page, the page's tuner (web/tune/) measures; on
+others, the tuner of this process (tune_local.py).  At the end the whole model is timed with the old
+and new kernels alternately, which gives the gain.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HERE = ("wgpu", "cuda")
 PAGES = tuple(PROGRAMS)
 TUNERS = (*PAGES, *HERE)
 CANCELLED = 130
-#: Events that a report keeps: all that is needed to draw latency against rounds.
+#: Events that a report keeps: those needed to draw latency against rounds.
 KEPT = ("trial", "swap", "rollback", "fault", "latency", "lost")
 Plain = dict[str, Any]
 
@@ -94,7 +94,7 @@ def tune(
         summary = tuned(host, bundle, tuning, given, threads, kernels, session)
     about: Plain = {"bundle": str(bundle), "host": host, "objective": serves}
     found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]
-    # Before the class is known nothing has won.
+    # Without a device class there are no winners.
     saved = save if summary["class"] else None
     data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
@@ -138,7 +138,8 @@ def _here(
     kernels: int | None,
     session: TuningLog,
 ) -> Plain:
-    """The summary of a session in this process, whose threads are the device's own."""
+    """The summary of a session in this process, without an option for threads: the GPU has its
+    own."""
     if threads is not None:
         raise UsageError(f"The host {host} has no threads", hint="Leave --threads out")
     from tilewright.cli.tune_local import tune_here
@@ -146,12 +147,13 @@ def _here(
     return tune_here(host, bundle, tuning, kernels=kernels, on_event=session.take, **given)
 
 
-#: A smaller share of the time is not worth a sentence.
+#: The least share of the time that `_left_out` mentions.
 LITTLE = 0.05
 
 
 def _left_out(kernels: Sequence[Plain]) -> str:
-    """What share of the time is in kernels that were not tuned, where it is much of it."""
+    """A sentence with the share of the time in kernels that were not tuned; "" if it is below
+    `LITTLE`."""
     known = [kernel["share"] for kernel in kernels if kernel.get("share") is not None]
     rest = 1 - sum(known)
     if not known or rest < LITTLE:
@@ -163,14 +165,14 @@ def _left_out(kernels: Sequence[Plain]) -> str:
 
 
 def _code(data: Plain) -> int:
-    """The exit code: what was found is printed and written in any case."""
+    """The exit code.  Results are printed and written also if it is not 0."""
     if data.get("fault"):
         return HostError.exit_code
     return CANCELLED if data["cancelled"] else 0
 
 
 def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
-    """A UsageError that names the tuning hosts of the same code, where a host has no tuner."""
+    """Raises UsageError if a host has no tuner; the hint names tuning hosts for the same bundle."""
     if host in tuners:
         return
     able = [name for name in tuners if targets_of(name) == targets_of(host)]
@@ -184,7 +186,7 @@ def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:
-    """Numbers of the kernels that take most of the time."""
+    """Numbers of the `count` kernels that take most of the time."""
     spent: dict[int, float] = {}
     for step in steps:
         spent[step["spec"]] = spent.get(step["spec"], 0.0) + step["milliseconds"]
@@ -193,7 +195,7 @@ def hottest(steps: list[Plain], count: int) -> list[int]:
 
 @dataclass
 class TuningLog:
-    """The tuner's events: what a report keeps of them, and a line for the screen.
+    """Collects the tuner's events: those that a report keeps, and a line for the screen.
 
     sent: the messages that the page sent to the server
     """
@@ -229,9 +231,10 @@ class TuningLog:
 
 
 def winners(data: Plain, kernels: Sequence[Kernel]) -> Plain:
-    """What `relink` reads: the class, and schedules by number of the kernel of what changed.
+    """The data that `relink` reads: the device class, and the new schedules by number of the
+    kernel.
 
-    Numbers of candidates would mean something on this class and to this version only.
+    It has schedules, since numbers of candidates depend on the class and on the compiler's version.
     """
     device = find(data["class"])
     changed = {
@@ -268,7 +271,8 @@ def _row(kernel: Plain) -> tuple[str, ...]:
 
 
 def _gain(kernel: Plain) -> str:
-    """Of a kernel in its trials, by turns; nobody measured one that took a wrong one's place."""
+    """The gain of a kernel as text.  It is not measured if the kernel replaced one with wrong
+    results."""
     return "not measured" if kernel["gain"] is None else f"{kernel['gain']:.2f}×"
 
 

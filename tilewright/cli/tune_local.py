@@ -1,8 +1,8 @@
-"""`tune` where the host runs no page: the session of tuning/loop.py in this process.
+"""`tune` on hosts without a page: runs the session of tuning/loop.py in this process.
 
-Input: a bundle, a host, the command's options.  Output: what a page's tuner gives too: a summary,
-and events during the session.  Candidates, their order and the store are a tuning server's, as for
-pages (tilewright/server), on a port of this machine.
+Input: a bundle, a host, the command's options.  Output: as from a page's tuner: a summary, and
+events during the session.  A tuning server in this process (tilewright/server) supplies candidates,
+their order and the store, as for pages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "model"
 
 
 class AnyHostTuner(Protocol):
-    """A `HostTuner`, whatever the kernels of its device are."""
+    """A `HostTuner` for any type of kernel."""
 
     @property
     def fault(self) -> HostError | None: ...
@@ -53,7 +53,7 @@ class AnyHostTuner(Protocol):
 class LoadedModel:
     """A model that is loaded on a device of this machine, and its tuner.
 
-    features: what the device has beyond its class, of what candidates may need
+    features: features of the device that its class lacks and candidates may need
     """
 
     device: DeviceClass
@@ -100,10 +100,11 @@ def tune_here(
     report: bool,
     on_event: OnEvent,
 ) -> Plain:
-    """A session on a host of `LOADERS`.  Raises HostError, UsageError and what the bundle raises.
+    """Runs a session on a host of `LOADERS` and returns its summary.  Raises HostError, UsageError,
+    and errors of opening the bundle.
 
-    A device that fails during the session ends it: "fault" is its error, and the rest of the
-    summary is what was found.
+    If the device fails, the session ends; "fault" in the summary is the error, and the rest is what
+    was found before.
     """
     if objective != "latency":
         raise UsageError(
@@ -141,6 +142,7 @@ def tune_here(
 
 
 def facts(adapter: Mapping[str, object]) -> Plain:
-    """What a WebGPU adapter's class depends on; wgpu does not say which architecture it has."""
+    """The facts that a WebGPU adapter's device class depends on.  wgpu does not tell the
+    architecture."""
     kind = next(c.kind for c in CLASSES.values() if c.target == wgpu.TARGET)
     return {"kind": kind, "vendor": adapter["vendor"]}

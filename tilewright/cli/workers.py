@@ -40,7 +40,7 @@ def space(kernel: Kernel, device: str, objective: Objective) -> Space:
 def relinked(
     bundle: Bundle, device: str, winners: Mapping[int, Schedule]
 ) -> tuple[Manifest, dict[str, bytes]]:
-    """The new manifest, and the files that the bundle before has not."""
+    """The new manifest, and the files that the old bundle does not have."""
     contents = relink(bundle, find(device), winners)
     before = {ref.file for ref in bundle.manifest.files()}
     own = {name: bytes(data) for name, data in contents.blobs.items() if name not in before}
@@ -48,7 +48,8 @@ def relinked(
 
 
 def winners(kernels: Mapping[int, Kernel], device: str, best: Best) -> dict[int, Schedule]:
-    """Of each kernel the candidate that was agreed on, if its number still means the same."""
+    """The schedules of the candidates that the votes chose, if their numbers still mean the same:
+    the space has the same checksum."""
     found = {}
     for spec, kernel in kernels.items():
         own = space(kernel, device, "latency")
@@ -59,7 +60,8 @@ def winners(kernels: Mapping[int, Kernel], device: str, best: Best) -> dict[int,
 
 
 def _begin() -> None:
-    """In a worker: it ends with the server, however that ends, and never by Ctrl+C before it."""
+    """Prepares a worker process: it ignores Ctrl-C and ends when the server ends, in whatever
+    way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow, daemon=True).start()
 

@@ -126,7 +126,7 @@ def _routes(
 
 
 class _Bundles:
-    """The endpoints that give out bundles."""
+    """The endpoints that serve bundles and their list."""
 
     def __init__(self, folders: Mapping[str, Path], *, tuned: bool) -> None:
         self.folders = folders
@@ -154,7 +154,8 @@ class _Bundles:
 
 
 def _state(folder: Path) -> tuple[int, int, int] | None:
-    """What changes when a bundle is built again: its pointer is another file."""
+    """(inode, time, size) of a bundle's pointer file, which change when the bundle is built again;
+    None if there is no such file."""
     try:
         found = (folder / POINTER).stat()
     except OSError:
@@ -172,7 +173,8 @@ def _told_of(name: str, folder: Path) -> dict[str, object]:
 
 @lru_cache(maxsize=4096)
 def _described(folder: Path, _state: tuple[int, int, int] | None) -> dict[str, object]:
-    """What pages are told of a bundle; it is opened once, since its manifest is hashed for it."""
+    """The entry of a bundle in the list.  The result is cached, since opening hashes the
+    manifest."""
     bundle = open_bundle(folder)
     manifest = bundle.manifest
     return {
@@ -207,5 +209,5 @@ def _own_error(_request: Request, error: Exception) -> Response:
 
 
 def _told(error: TilewrightError, message: str) -> dict[str, object]:
-    """The error without its facts: they may name paths, which belong in the log only."""
+    """The error as JSON, without its facts: they may name paths, which only the log may have."""
     return type(error)(message, hint="See the server's log").to_json()

@@ -32,16 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that a call waits for a free thread, then for the store, and seconds without calls after
-#: a failure.  Two calls come before `welcome`, for which a page waits 15 s: 2 * (2 + 5) is below.
+#: Seconds: that a call waits for a free thread (TURN) and then for the store (TIMEOUT); without
+#: calls after a failure (REST).  A page waits 15 s for `welcome`, which needs two calls: 2 * (2 +
+#: 5) is less.
 TURN, TIMEOUT, REST = 2.0, 5.0, 1.0
 #: Seconds that a standing is cached: thousands of devices ask for the same ones.
 FRESH = 10.0
-#: Bytes of cached pages.
+#: The most bytes of cached pages.
 PAGES = 64 << 20
 #: Threads, and the limit of running and waiting calls: a session waits for one report at a time.
 WORKERS, WAITING = 4, 4096
-#: The same for pages: each takes as long as hundreds of standings.
+#: The same for pages of the overview: each takes as long as hundreds of standings.
 PAGERS, PAGES_WAITING = 1, 32
 
 
@@ -54,7 +55,8 @@ class Unavailable(Exception):
 
 
 class StoreThreads:
-    """Threads that ask the store, and who waits for them; a failure here makes no other lane rest.
+    """A pool of threads that call the store, with a bounded queue.  After a failure only this pool
+    rests.
 
     workers: threads;  waiting: limit of running and waiting calls together
     """
@@ -71,7 +73,7 @@ class StoreThreads:
 
     @property
     def resting(self) -> bool:
-        """Whether it backs off after a failure."""
+        """Whether the pool makes no calls for now, after a failure."""
         return time.monotonic() < self._not_before
 
     async def call(self, ask: Callable[[], T]) -> T:
@@ -142,7 +144,7 @@ class AsyncStore:
 
     @property
     def failures(self) -> Counter[str]:
-        """By code of the error."""
+        """The number of failures by code of the error."""
         return sum((lane.failures for lane in self._lanes), Counter())
 
     @property
@@ -223,7 +225,8 @@ class AsyncStore:
             return self._store
 
     def _write(self, store: KernelStore, report: StoredReport, source: str) -> Receipt:
-        """On SQLite one after the other: writers that wait by looking now and then may starve."""
+        """Submits a report; on SQLite one at a time, since SQLite's writers poll for the lock and
+        may starve."""
         with self._writing if store.database.sqlite else nullcontext():
             return store.submit(report, source)
 

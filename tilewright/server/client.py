@@ -41,10 +41,11 @@ class Client:
 
 @dataclass(frozen=True)
 class KernelResults:
-    """What others found of a kernel.
+    """What other devices found for a kernel.
 
     known:   candidates, best first
-    default: what new devices start with;  shadow: the candidate in its trial; None: there is none
+    default: the candidate that new devices start with;  shadow: the candidate in its trial; None if
+             there is none
     """
 
     known: tuple[KnownCandidate, ...] = ()
@@ -54,7 +55,8 @@ class KernelResults:
     def asks(self, own: int | None, drawn: bool) -> int | None:
         """The candidate that a device must measure against the compiler's own; None: no question.
 
-        own: of its bundle, whose ratio it reports anyway;  drawn: whether it takes part in a trial
+        own: the bundle's candidate, whose ratio the device reports in any case;  drawn: whether the
+             device takes part in a trial
         """
         asked = self.shadow if drawn and self.shadow is not None else self.default
         return None if asked in (0, own) else asked
@@ -69,7 +71,7 @@ class Page:
 
 
 class CrowdResults:
-    """Of a site without a store: nothing.  open: whether it takes reports"""
+    """The results of a site without a store: none.  open: whether it takes reports"""
 
     open = False
 
@@ -94,7 +96,7 @@ class CrowdResults:
         raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
 
     def close(self) -> None:
-        """When the server ends."""
+        """Releases resources when the server ends."""
 
     def stats(self) -> dict[str, object]:
         """State of the store, for GET /api/stats."""

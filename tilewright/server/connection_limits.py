@@ -1,8 +1,8 @@
-"""The front: bounds on connections and on how long a client may keep one without using it.
+"""Limits the number of connections, and the time that a client may hold one without using it.
 
-Input: the connections of a server (run.py), as they come and go.  Output: some are ended:
-those whose time is over, and the one that waited longest where a network or the server has too
-many. It knows no routes and reads no messages.
+Input: the connections of a server (run.py), as they open and close.  Output: it closes those whose
+time is over.  If a network or the server has too many, it closes the one that has waited longest.
+It knows no routes and reads no messages.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ FILES = 2
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """In seconds, bytes and numbers.
+    """The limits.
 
-    connections: open at once;  each: of one network (/24 of IPv4, /48 of IPv6)
-    head:    until a request or handshake is complete, since the connection or the last answer
-    body:    until the body of a request is complete
-    take:    for a client that stopped reading to read on
-    close:   for the last bytes of a closed connection
-    message: size of a WebSocket message
-    frames:  WebSocket frames of less than 1 KiB, control frames too, per second; twice as many in
-             a burst
-    look:    between two looks at all connections
+    connections: the most connections open at once
+    each:    the same for one network (/24 of IPv4, /48 of IPv6)
+    head:    seconds from connecting, or from the last answer, until a request or handshake is
+             complete
+    body:    seconds until the body of a request is complete
+    take:    seconds until a client that stopped reading must read on
+    close:   seconds to send the last bytes of a closed connection
+    message: the most bytes of a WebSocket message
+    frames:  WebSocket frames of less than 1 KiB, control frames too, per second; twice as many in a
+             burst
+    look:    seconds between two checks of all connections
     """
 
     connections: int = 4096
@@ -66,7 +68,7 @@ class Wait(enum.Enum):
     BODY = "body"
     TAKE = "take"
     CLOSE = "close"
-    #: Nothing of the client's: the app works, or a session of its own limits is open.
+    #: Not for the client: the app works, or a session is open, which has limits of its own.
     APP = "app"
 
 
@@ -87,7 +89,7 @@ class Connection(Protocol):
 
 @dataclass
 class _Entry:
-    """since: when its state began"""
+    """An open connection.  since: the time at which its state began"""
 
     line: Connection
     source: str
@@ -115,7 +117,7 @@ class ConnectionLimiter:
         self._of: dict[str, dict[asyncio.Transport, _Entry]] = {}
 
     def enter(self, line: Connection) -> bool:
-        """Takes a connection, or one whose protocol changed; False if there is no room for it."""
+        """Registers a connection, or one whose protocol changed; False if there are too many."""
         known = self._entries.get(line.transport)
         if known is not None:
             known.line = line
@@ -147,7 +149,7 @@ class ConnectionLimiter:
             del self._of[entry.source]
 
     async def watch(self) -> None:
-        """Looks at all connections now and then, for ever."""
+        """Checks all connections every `look` seconds; never returns."""
         while True:
             await asyncio.sleep(self.limits.look)
             self.look(time.monotonic())
@@ -162,7 +164,8 @@ class ConnectionLimiter:
                 entry.line.end(state[0])
 
     def _make_room(self, source: str) -> bool:
-        """Drops the oldest connection of a network that has no request under way."""
+        """Closes the network's oldest connection without a request under way; False if there is
+        none."""
         for transport, entry in self._of[source].items():
             if entry.line.state()[0] is Wait.HEAD:
                 transport.abort()

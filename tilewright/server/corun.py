@@ -41,7 +41,7 @@ class CorunFiles:
         return [Route(PLACE, self._list), Route(f"{PLACE}/{{number:int}}", self._file)]
 
     def _list(self, _request: Request) -> Response:
-        """Name and address of each; their folders are nobody's business."""
+        """Name and address of each file, without its folder, which is not public."""
         entries = [
             {"name": path.name, "url": f"{PLACE}/{number}"}
             for number, path in enumerate(self._paths)
@@ -74,8 +74,8 @@ def _check(path: Path) -> None:
 
 
 def _documents(data: bytes) -> list[object]:
-    """One, or one on each line."""
+    """The JSON documents of a file: one, or one on each line."""
     try:
         return [msgspec.json.decode(data)]
-    except msgspec.DecodeError:  # a deep one is refused above
+    except msgspec.DecodeError:  # one that is nested too deeply is refused above
         return msgspec.json.Decoder(object).decode_lines(data)

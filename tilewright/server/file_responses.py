@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, Response
 from tilewright.bundle.format import POINTER, digest, is_blob_name
 from tilewright.server.headers import IMMUTABLE, REVALIDATE
 
-# Not the system's table: it differs between machines, and a module of a wrong type does not load.
+# Not the system's table, which differs between machines: browsers refuse modules of a wrong type.
 TYPES = {
     ".bin": "application/octet-stream",
     ".css": "text/css",

@@ -1,10 +1,10 @@
 """Headers of requests and responses: which names the server answers to, isolation, caching.
 
 Input: an ASGI app.  Output: the same app with the headers of every response (isolation, content
-security policy), and for known names in the header `Host` only; 421 for others.  Otherwise a page
-of a stranger's site could point its own name at this machine (DNS rebinding), and then read what
-the server serves, and tune, as if it were of this origin.  Headers of a single file (type, ETag)
-are in file_responses.py.
+security policy), and for known names in the header `Host` only; 421 for others.  Otherwise a
+foreign site could point its own name at this machine (DNS rebinding).  Its pages could then read
+what the server serves, and tune, as if they were of this origin.  Headers of a single file (type,
+ETag) are in file_responses.py.
 """
 
 from __future__ import annotations
@@ -127,6 +127,6 @@ def _hosts(scope: Scope) -> list[bytes]:
 
 
 def _name(host: str) -> str:
-    """Without port and brackets, in lower case; "" for what is none."""
+    """The host name without port and brackets, in lower case; "" if it is malformed."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""

@@ -71,7 +71,8 @@ _HINT = f"`npm install pyodide@{VERSION}` puts it into node_modules; --pyodide n
 
 
 def _places() -> Iterator[Path]:
-    """As Node looks for packages: in this folder and its parents; then beside this package."""
+    """Folders that may contain Pyodide: as Node searches, in the current folder and its parents;
+    then beside this package."""
     here, own = Path.cwd(), Path(__file__).parents[2]
     for folder in dict.fromkeys((here, *here.parents, own)):
         yield folder / _PACKAGE

@@ -22,7 +22,7 @@ from tilewright.base.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Days whose keys are kept: if the clock jumps back and forth, a network is still one voice.
+#: The number of days whose keys are kept, so that a network keeps its name if the clock jumps.
 DAYS = 3
 
 
@@ -111,7 +111,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def take(self, count: int = 1) -> bool:
-        """Takes as many tokens, or none."""
+        """Takes `count` tokens if there are that many; else takes none and returns False."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + self._rate * (now - self._at))
         self._at = now

@@ -37,9 +37,10 @@ from tilewright.tuning.folder import INDEX
 
 #: Limits: bytes and number of files.
 ROOM, FILES = 1 << 30, 50_000
-#: Seconds after its last use that a file stays, beyond all limits: a visitor that got a pointer
-#: still loads the files and tunes with that digest.  A process renews what it has open after half
-#: of this (session_resources.py), so at least the other half is left after each use.
+#: Seconds that a file stays after its last use, even beyond the limits: a visitor that got a
+#: pointer still loads its files and tunes with that digest.  A process marks its open bundles as
+#: used again after half of this time (session_resources.py), so each use leaves at least the other
+#: half.
 GRACE = 7200.0
 _MADE = "made"
 _FOLDERS = (_MADE, BLOBS, "origins")
@@ -47,7 +48,7 @@ _FOLDERS = (_MADE, BLOBS, "origins")
 
 @dataclass(frozen=True)
 class Relinked(Bundle):
-    """own: folder of the files that the bundle as built, in `folder`, does not have."""
+    """A relinked bundle.  own: folder of the files that only it has; the others are in `folder`"""
 
     own: Path
 
@@ -174,7 +175,7 @@ class Cache:
             if status.st_mtime >= since or not (left or size > ROOM or count > FILES):
                 continue
             with suppress(OSError):
-                # another process may use it since the scan
+                # another process may have used it since the scan
                 if path.stat().st_mtime == status.st_mtime:
                     path.unlink()
                     size, count = size - status.st_size, count - 1

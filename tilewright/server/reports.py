@@ -1,7 +1,8 @@
-"""Reports of devices, checked against the kernel's space and stored; and what the store knows.
+"""Checks reports of devices against the kernel's space and stores them; answers what the store
+knows.
 
-Input: a report and its client.  Output: the ack, after the commit; for a client, what others found
-of its kernels.
+Input: a report and its client.  Output: the acknowledgement, after the commit; for a client, the
+results of other devices for its kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 
-#: Voices below which nothing is said of a key.
+#: The least number of voices from which results of a key are told to devices.
 QUORUM = Thresholds().quorum
 
 _REASONS = frozenset(get_args(Reason))
@@ -136,8 +137,8 @@ class StoredResults(CrowdResults):
 
 
 def _believed(ranked: Ranked) -> float:
-    """Its ratio, capped at `HOPE` below a quorum: few voices must not decide which kernel is
-    tuned first."""
+    """The ratio of a candidate; below a quorum at most `HOPE`, so that few voices do not decide
+    which kernel is tuned first."""
     known = ranked.stage != "candidate" or ranked.reporters >= QUORUM
     return ranked.ratio if known else min(ranked.ratio, HOPE)
 
@@ -158,9 +159,9 @@ def key_of(space: Space, browser: Browser) -> Key:
 def over_the_first(top: Iterable[Vote], default: int | None) -> tuple[StoredVote, ...] | None:
     """The votes, best first, with speedups over candidate 0; None if those are unknown.
 
-    default: the bundle's own candidate; None if the space lacks it.  The page measured against
-    that: if it is not 0, the page must have measured 0 too.  A speedup from other reports would
-    count their result as this page's.
+    default: the bundle's own candidate, which the page measured against; None if the space lacks
+        it.  If it is not candidate 0, the page must have measured candidate 0 too: taking that
+        speedup from other reports would count their result as this page's.
     """
     ratios = {vote.candidate: vote.ratio for vote in top}
     if default != 0:
@@ -196,8 +197,8 @@ def flaw(report: Report, client: Client) -> Reason:
 
 
 def answers(report: Report, client: Client) -> tuple[StoredVote, ...]:
-    """Ratios over the compiler's own of what the crowd wants to know: the candidate in question,
-    and a default that the bundle already has."""
+    """Answers for the store, as ratios over the compiler's own candidate: for the candidate that
+    was asked for, and for a voted default that the bundle already has."""
     offer, space = client.offers[report.spec], client.spaces[report.spec]
     found: dict[int, float] = {}
     if report.gold is not None and report.gold.b != space.gold:

@@ -3,10 +3,10 @@
 Input: an ASGI app, an address.  Output: a running server.  The port is bound before anything else
 happens, and shutting down takes bounded time.
 
-Connections are uvicorn's protocols for HTTP and WebSockets with the limits of the front
-(connection_limits.py): they tell the front what they wait for, and end what floods, is malformed or
-is too long, with an answer and without traces in the log.  They parse nothing themselves.  The log
-is of bounded size: repeated lines are left out and counted.
+Connections are uvicorn's protocols for HTTP and WebSockets, with the limits of connection_limits.py
+added.  They report what they wait for, and close connections whose messages are malformed, too long
+or too many, with an answer and without a traceback in the log. uvicorn does all parsing.  Repeated
+lines are left out of the log and counted.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 3
 #: Connections that the system keeps until they are accepted.
 QUEUE = 1024
-#: Connections accepted before anything else happens: asyncio logs as many errors at once when file
-#: descriptors run out, and the front hears of a connection only afterwards.
+#: Connections that asyncio accepts in a row.  If file descriptors run out, it logs this number of
+#: errors at once, and the limits apply only after each row.
 ACCEPTED_AT_ONCE = 1
 
 
@@ -159,8 +159,8 @@ def _url(host: str, listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without logs, with a callback when it accepts connections; the app's shutdown always
-    runs."""
+    """uvicorn without logs, with a callback when it accepts connections.  The app's shutdown runs
+    even after a forced exit."""
 
     def __init__(
         self, app: ASGIApp, on_ready: Callable[[], None], front: ConnectionLimiter
@@ -223,13 +223,14 @@ def _signals(server: _Server) -> Generator[None]:
             signal.signal(number, handler)
 
 
-#: Lines of one kind: at once, and per second afterwards.
+#: The most lines of one kind in a burst, and per second after that.
 BURST, RATE = 20, 0.1
 
 
 class RepeatFilter(logging.Filter):
-    """Lines are of one kind if one line of code logs them, whoever caused it: clients may have
-    many addresses.  The next line of a kind says how many were left out."""
+    """Drops log lines beyond the rate for their kind.  Lines are of one kind if the same line of
+    code logs them, for any client, since one client may have many addresses.  The next line of a
+    kind tells how many were dropped."""
 
     def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
         super().__init__()
@@ -239,7 +240,7 @@ class RepeatFilter(logging.Filter):
         self._left_out: Counter[tuple[str, int]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        # The server ended while a client still took its answer: nobody's fault.
+        # The server ended while a client still received its answer; this is not an error.
         if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
             return False
         kind = record.pathname, record.lineno
@@ -271,7 +272,7 @@ def deduplicated_log() -> Iterator[None]:
 
 #: Frames with less data count as small.
 SMALL = 1024
-#: Bytes that are parsed before the budget of frames is looked at.
+#: Bytes that are parsed between two checks of the number of frames.
 PIECE = 1 << 14
 
 
@@ -352,11 +353,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
-        # else uvicorn logs an answer instead of a socket, such as 421, as the app's fault
+        # else uvicorn would log an HTTP answer to a handshake, such as 421, as an error of the app
         self.handshake_complete |= self.close_sent
 
     def pause_writing(self) -> None:
-        """Nothing is read either: answers to pings would pile up."""
+        """Also stops reading: the answers to pings would pile up."""
         super().pause_writing()
         self.transport.pause_reading()
 
@@ -391,7 +392,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _answer(transport: asyncio.Transport, status: HTTPStatus) -> None:
-    """An answer without a request that the app knows of; then the end."""
+    """Sends an answer that the app has no part in, and closes the connection."""
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\nContent-Length: 0\r\n"
     transport.write(f"{head}\r\n".encode())
     transport.close()

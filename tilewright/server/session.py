@@ -199,8 +199,8 @@ class Session:
         hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
         client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces)
         crowd = dict(zip(spaces, await self._results.crowd(client), strict=True))
-        # a question costs the device time: it is asked only where the votes can count; a page that
-        # checks gets no candidate to answer with
+        # a question costs the device time, so it is asked only if the device's votes can count; a
+        # page that only checks a relinked bundle gets no candidate to answer with
         asks = self._results.open and client.votes and not hello.check
         offers = {}
         for spec, space in spaces.items():

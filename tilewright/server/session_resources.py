@@ -45,9 +45,10 @@ class Makers:
     space:    kernel, id of the device class, objective → its space
     built:    kernel, schedule, target, variant → the candidate
     relinked: bundle, id of the class, schedule by kernel → manifest, and the files that are new
-    winners:  kernels, id of the class, `Best` → schedule by kernel, of spaces that are the same
-    pool:     makes an executor of one worker; again, when that dies or hangs
-    workers:  how many of them there are for sessions; as many link
+    winners:  kernels, id of the class, `Best` → schedule by kernel, for spaces with the same
+              checksum
+    pool:     makes an executor with one worker; called again if that dies or hangs
+    workers:  number of workers for sessions; the same number again is for linking
     """
 
     space: Callable[..., Space]
@@ -78,12 +79,12 @@ class SessionResources:
         self._folders = bundles
         self._makers = makers
         self._workers = Workers(makers.pool, makers.workers, MAKING)
-        # apart, so that sessions do not wait behind linking, which takes longer
+        # workers of their own, so that sessions do not wait for linking, which takes longer
         self._linkers = Workers(makers.pool, makers.workers, LINKING)
         self._bundles: SingleFlight[OpenedBundle] = SingleFlight(BUNDLES)
         self._spaces: SingleFlight[Space] = SingleFlight(SPACES)
         self._cache = Cache(cache)
-        # looked up again, which renews its files, before they may be deleted
+        # a bundle is looked up again, which marks its files as used, before they may be deleted
         self._relinked: SingleFlight[OpenedBundle] = SingleFlight(RELINKED, seconds=GRACE / 2)
         self._linked: SingleFlight[OpenedBundle] = SingleFlight(RELINKED, seconds=GRACE / 2)
         self._winners: SingleFlight[Winners] = SingleFlight(RELINKED)
@@ -131,7 +132,7 @@ class SessionResources:
                 new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
                 bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
             if self.signer:
-                # the same bundle as built, with other schedules: no newer one
+                # the serial of the bundle as built: other schedules do not make it newer
                 serial = base.bundle.pointer.serial or 0
                 pointer = self.signer.pointer(bundle.pointer, bundle.manifest.name, serial)
                 bundle = replace(bundle, pointer=pointer)
@@ -141,7 +142,8 @@ class SessionResources:
         try:
             return await self._lasting(self._linked, key, make)
         except Exception:
-            # a bug of the compiler or a full disk; it was logged, and the bundle as built works
+            # a bug of the compiler or a full disk: it is logged already, and the bundle as built
+            # works
             return base
 
     async def winners(self, opened: OpenedBundle, device: str, best: Best) -> Winners:
@@ -189,7 +191,7 @@ class SessionResources:
             return None
 
     def close(self) -> None:
-        """Ends the workers, and what they are making."""
+        """Ends the workers and the calls that run in them."""
         self._workers.close()
         self._linkers.close()
 
@@ -222,7 +224,7 @@ class SessionResources:
                     self._makers.built, opened.kernels[spec], schedule, target, variant
                 )
             except WorkersDied:
-                raise  # perhaps not by its fault: not cached, so the next caller tries again
+                raise  # perhaps not the candidate's fault, so the failure is not cached
             except TilewrightError as error:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error

@@ -1,4 +1,4 @@
-"""A cache that makes each value once, for all who await it at the same time.
+"""A cache that makes each value once for all callers that await it at the same time.
 
 Input: a key, and a function that makes its value.  Output: the value: cached, awaited from the
 call in progress, or made now.  For one event loop; failures are not cached.
@@ -16,10 +16,11 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[V]):
-    """Values, of which the least recently used are dropped.
+    """Values by key; the least recently used are dropped if there is no room.
 
-    room: limit of the sum of weights;  weigh: weight of a value, 1 if left out
-    seconds: after which a value is made again
+    room:    the largest sum of the values' weights
+    weigh:   gives the weight of a value; 1 if left out
+    seconds: age after which a value is made again
     """
 
     def __init__(

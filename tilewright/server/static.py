@@ -14,9 +14,10 @@ from tilewright.server.app import WEB
 from tilewright.server.pyodide import FILES, SOURCE
 from tilewright.tuning.source_zip import source_zip
 
-#: Folders of the web part that a static page asks for.
+#: Folders of tilewright/web that a static page loads files from.
 SCRIPTS = ("engine", "tune", "static")
-#: Files of `static` that lie at the top: the scope of a service worker is its own folder.
+#: Files of `static` that are copied to the top folder, since a service worker controls only its own
+#: folder and those below.
 TOP = ("index.html", "sw.js")
 COMPILER = "compiler"
 
@@ -40,9 +41,10 @@ def write_pages(folder: Path, web: Path = WEB) -> int:
 
 
 def write_compiler(folder: Path, core: Path) -> int:
-    """Writes the compiler's source and Pyodide's core (server/pyodide.py); returns their bytes.
+    """Writes the compiler's source and Pyodide's core (server/pyodide.py); returns their size in
+    bytes.
 
-    Raises as `written.check`.
+    Raises UsageError as `owned_files.check`.
     """
     files = {f"{COMPILER}/{name}": (core / name).read_bytes() for name in FILES}
     return put(folder, COMPILER, files | {f"{COMPILER}/{SOURCE}": source_zip()})

@@ -42,8 +42,9 @@ class Tuning:
     """What tuning needs beyond bundles.
 
     makers:  the compiler's functions
-    store:   opens the store for reports; None: reports are refused, and nothing is known of others
-    secret:  shared by the processes of a site, so that their names of sources agree
+    store:   opens the store for reports; None: reports are refused, and there are no results of
+             other devices
+    secret:  shared by the processes of a site, so that they give a network the same pseudonym
     proxies: addresses or networks of the reverse proxies whose X-Forwarded-For is trusted
     origins: allow-list of other origins whose pages may connect; "*" is all.  Votes from a listed
              origin count separately; any other Origin is ignored, since clients can forge it
@@ -65,7 +66,7 @@ class Tuning:
 
 
 class Tuner:
-    """The endpoints."""
+    """The endpoints for tuning."""
 
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
@@ -76,7 +77,7 @@ class Tuner:
         self._sessions: Counter[tuple[str, str]] = Counter()
 
     def close(self) -> None:
-        """When the server ends."""
+        """Releases resources when the server ends."""
         self._resources.close()
         self._results.close()
 
@@ -97,7 +98,7 @@ class Tuner:
         address = socket.client.host if socket.client else ""
         listed = self._tuning.origins - {"*"}
         of = origin if origin in listed else ""
-        # names change at midnight, so the address is kept while the connection lasts, in memory
+        # pseudonyms change at midnight, so the address is kept in memory while the connection lasts
         source = partial(self._sources.name, address, of)
         visitor = (network(address), of)
         counts, limits = self._counts, self._tuning.limits
@@ -126,19 +127,21 @@ class Tuner:
                 del self._sessions[visitor]
 
     def _welcome(self, origin: str, host: str) -> bool:
-        """Programs send no Origin.  Pages do: it must be this server's or on the allow-list."""
+        """Whether a client may connect.  Programs send no Origin; the Origin of a page must be this
+        server's or on the allow-list."""
         if not origin or self._listed(origin):
             return True
         try:
             return urlsplit(origin).netloc == host
-        except ValueError:  # no address at all
+        except ValueError:  # the Origin is not a URL
             return False
 
     def _listed(self, origin: str) -> bool:
         return bool({origin, "*"} & self._tuning.origins)
 
     def _classes(self, request: Request) -> Response:
-        """With CORS for listed origins: their pages need the table before they connect."""
+        """The table of device classes, with CORS headers for listed origins: their pages read it
+        before they connect."""
         headers = {"cache-control": REVALIDATE, "vary": "origin"}
         origin = request.headers.get("origin", "")
         if origin and self._listed(origin):

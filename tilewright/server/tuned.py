@@ -1,9 +1,9 @@
 """Bundles relinked with the fastest known schedules of a device class (nnJIT: initial kernels).
 
 Input: a bundle's name, a device class and a browser family, in the URL.  Output: the bundle's
-files, with pointer, manifest, kernel module and plan images of the relinked bundle.  That is made
-in the background; until it is ready, or while there are no winners, visitors get the bundle as
-built.
+files, with pointer, manifest, kernel module and plan images of the relinked bundle.  The relinked
+bundle is made in the background.  Until it is ready, or while there are no winners, visitors get
+the bundle as built.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ADDRESS = "/tuned/{device}/{browser}/{name}/{path:path}"
 
 
 class Tuned:
-    """The endpoint."""
+    """The endpoint that serves relinked bundles."""
 
     def __init__(self, resources: SessionResources, results: CrowdResults) -> None:
         self._resources = resources
@@ -66,7 +66,7 @@ class Tuned:
         device, browser = (request.path_params[name] for name in ("device", "browser"))
         if browser not in get_args(Browser):
             raise Unknown("There is no such browser family", browser=browser)
-        catalogue.device_class(device)  # it exists
+        catalogue.device_class(device)  # raises Unknown if there is none
         work = asyncio.ensure_future(self._relinked(base, device, cast(Browser, browser)))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:

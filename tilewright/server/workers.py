@@ -88,7 +88,7 @@ class Workers:
         try:
             return await asyncio.wait_for(work, self._seconds)
         except asyncio.CancelledError:
-            # nobody awaits it, and a call that hangs must not keep the process alive
+            # the call has no reader any more, and if it hangs it must not keep the process alive
             _end(worker)
             raise
         except TimeoutError as error:
