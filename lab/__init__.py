@@ -1,4 +1,4 @@
-"""What only experiments need: what is measured, the simulated GPU, workloads and kernels of papers.
-
-It may import everything of `tilewright`, which imports nothing of it.  Wheels do not have it.
+"""Code for experiments only: measurements, the simulated GPU, workloads, and kernels and policies
+of papers.  It may import anything of `tilewright`; `tilewright` imports nothing of it.  Wheels do
+not contain it.
 """

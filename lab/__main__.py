@@ -1,6 +1,6 @@
 """`python -m lab`: the commands of experiments.
 
-Input: arguments.  Output: as of `tilewright`: text, or one JSON document with `--json`.
+Input: arguments.  Output: as for `tilewright`: text, or one JSON document with `--json`.
 """
 
 from __future__ import annotations

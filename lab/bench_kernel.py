@@ -1,8 +1,8 @@
-"""`bench-kernel`: one kernel against the peak of this machine's multiply-add, in the same run.
+"""`bench-kernel`: times one kernel, and in the same run the machine's peak of multiply-adds.
 
 Input: a kernel, its sizes, a host.  Output: GFLOP/s of the kernel and of a kernel that only
 multiplies and adds in registers, measured alternately, so that both see the same clock and load.
-On WebGPU there is no such kernel yet, and a run includes one submission.
+On WebGPU there is no peak kernel yet, and the time of a run includes one submission.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.targets import DEFAULT
 
 KERNELS = ("matmul",)
 ROUND = 5
-# Engines compile a function anew after it has run for a while; before that, times mean little.
+# Engines compile a function again after it has run for a while; times before that are not steady.
 WARMUP_MS = 400.0
 WARMUP_ROUNDS = 400
 
@@ -59,7 +59,7 @@ class Series:
 
     @property
     def spread(self) -> float:
-        """The distance of the quartiles as a part of the median."""
+        """The distance between the quartiles, divided by the median."""
         low, _, high = statistics.quantiles(self.milliseconds, n=4)
         return (high - low) / self.median
 
@@ -95,7 +95,8 @@ def bench_kernel(
 
 
 def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
-    """`runs` times of each timer, a few of one, then a few of the next, and so on."""
+    """`runs` times of each timer, in milliseconds; a few runs of one timer, then of the next, and
+    so on."""
     for timer in timers:
         warm_up(timer, WARMUP_MS, ROUND)
     found: list[list[float]] = [[] for _ in timers]
@@ -107,7 +108,8 @@ def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
 
 
 def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
-    """Run so long, `runs` at a time; a clock too coarse to see anything does not hold it up."""
+    """Runs for this number of milliseconds, `runs` at a time; it also ends if the clock is too
+    coarse to see a run."""
     spent = 0.0
     for _ in range(WARMUP_ROUNDS):
         spent += sum(timer(runs))
@@ -116,7 +118,8 @@ def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
 
 
 def summary(subject: Series, peak: Series | None, first: float) -> dict[str, object]:
-    """Of the kernel, and beside the peak if that was measured; `first` is the first run's time."""
+    """Figures of the kernel, and their ratio to the peak if that was measured.  first: milliseconds
+    of the first run"""
     data: dict[str, object] = {
         "gflops": subject.gflops,
         "median_ms": subject.median,

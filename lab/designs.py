@@ -1,7 +1,6 @@
-"""The designs that are compared: those of the product, and two of papers.
-
-Output: `DESIGNS` by name, for `Settings.policy` and `Scheduler`.  docs/decisions/0031 and 0032
-state what we decided where the papers are silent.
+"""The designs that experiments compare: the product's own, and two from papers.  Output: `DESIGNS`
+by name, for `Settings.policy` and `Scheduler`.  Where the papers leave something open,
+docs/decisions/0031 and 0032 decide.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from tilewright.elastic.policy import Design
 from tilewright.elastic.policy.designs import ALL, Allotment, LaunchContext, all_workers
 from tilewright.elastic.policy.state import pending_us
 
-#: Kernel-boundary scheduling after Orion: most time in flight, as a share of the request's.
+#: For scheduling at kernel boundaries as in Orion: the most time of launches in flight, as a share
+#: of the request's time.
 MOST_PENDING = 0.025
 
 
 def _opposite(now: LaunchContext) -> Allotment | None:
-    """A kernel that leaves SMs free, uses what the critical kernel does not, and ends soon."""
+    """Allots a launch to a normal kernel that leaves SMs free, needs other resources than the
+    critical kernel, and ends soon; else None."""
     kernel, critical = now.kernel, now.critical
     each = kernel.residents(now.gpu) // now.gpu.sms
     small = -(-kernel.tiles // each) < now.gpu.sms

@@ -1,8 +1,8 @@
-"""Where the coefficients of scalar functions come from: minimax polynomials by Remez's exchange.
+"""Computes the coefficients of scalar functions: minimax polynomials by Remez's exchange.
 
 Input: a smooth function, an interval, a degree, a weight.  Output: coefficients, lowest power
-first, rounded to f32.  It runs in tests (which compare with targets/coefficients.py) and when a
-degree is to be changed; the compiler never calls it.
+first, rounded to f32.  It runs in tests, which compare its results with targets/coefficients.py,
+and when a degree is changed.  The compiler never calls it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _erf_exponent(a: float) -> float:
 
 
 def _erf_weight(a: float) -> float:
-    """What a unit error of the exponent's factor does to erf, relative to erf."""
+    """The relative error of erf that an error of 1 in the exponent's factor causes."""
     return math.sqrt(math.pi) / 2 if a < 1e-9 else a * math.erfc(a) / math.erf(a)
 
 
@@ -105,7 +105,7 @@ def remez(fn: Real, low: float, high: float, degree: int, weight: Real) -> list[
     """The polynomial with the smallest weighted maximal error."""
     grid = [low + (high - low) * (1 - math.cos(math.pi * i / 3000)) / 2 for i in range(3001)]
     values = [fn(x) for x in grid]
-    # a weight of zero (at 0) would divide: such points do not bind
+    # weights are divided by, so the weight 0 (at 0) is raised; such points do not matter
     scale = [max(weight(x), 1e-7) for x in grid]
     n = degree + 2
     points = [round(3000 * i / (n - 1)) for i in range(n)]
@@ -130,7 +130,8 @@ def _horner(coefficients: list[float], x: float) -> float:
 
 
 def _extremes(errors: list[float], n: int) -> list[int]:
-    """The largest error of each run of one sign; of those, the n best neighbours."""
+    """Positions of the largest error in each run of equal sign; of these, the n adjacent ones with
+    the largest errors."""
     peaks: list[int] = []
     for i, e in enumerate(errors):
         if peaks and (e > 0) == (errors[peaks[-1]] > 0):

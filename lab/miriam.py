@@ -12,18 +12,18 @@ from functools import lru_cache
 
 from tilewright.elastic.policy.tasks import Gpu, KernelCost
 
-#: Share of the candidates that is kept.
+#: The share of the candidates that the shortlist keeps.
 SHORTLISTED = 0.2
-#: Most overhead of a kernel's shards, as a share of the kernel's own time: of more launches, and of
-#: threads that do the work of several.
+#: The most overhead of a kernel's shards, as a share of the kernel's own time: by additional
+#: launches, and by threads that do the work of several.
 MOST_LAUNCHES, MOST_FOLDS = 0.25, 1.0
 LEAST_THREADS = 32
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a normal kernel: an elastic grid of `blocks`, whose threads do the work of `fold`
-    logical ones each."""
+    """A part of a normal kernel: an elastic grid of `blocks`, in which each thread does the work of
+    `fold` logical threads."""
 
     blocks: int
     fold: int = 1
@@ -46,7 +46,8 @@ def space(kernel: KernelCost) -> list[Shard]:
 
 
 def fits(shard: Shard, kernel: KernelCost, critical: KernelCost, gpu: Gpu) -> bool:
-    """The two constraints: blocks of the last wave, threads beside a critical block."""
+    """Whether a shard keeps Miriam's two constraints: its blocks fit beside the last wave of
+    critical blocks, and its threads beside a critical block."""
     return (
         shard.blocks <= gpu.sms - critical.tiles % gpu.sms
         and kernel.threads // shard.fold <= gpu.threads - critical.threads
@@ -71,7 +72,8 @@ def affordable(shard: Shard, kernel: KernelCost, gpu: Gpu) -> bool:
 
 @lru_cache(maxsize=4096)
 def shortlist(kernel: KernelCost, critical: KernelCost, gpu: Gpu) -> tuple[Shard, ...]:
-    """The best fifth by WIScore times OScore, the best first; one at least, if any has a score."""
+    """The best fifth of the candidates by WIScore times OScore, the best first; at least one, if
+    any has a score."""
     scored = [
         (balance(shard, kernel, critical, gpu), shard)
         for shard in space(kernel)
@@ -86,9 +88,9 @@ def shortlist(kernel: KernelCost, critical: KernelCost, gpu: Gpu) -> tuple[Shard
 def shard(kernel: KernelCost, critical: KernelCost, gpu: Gpu, used: int) -> Shard | None:
     """The next shard by the shaded binary tree; None: nothing may go beside the critical kernel.
 
-    used: blocks of normal kernels that run already
-    The root is the whole kernel.  A node with more blocks than the budget leaves is split; one that
-    has too many threads is shaded (its threads do the work of two); the head is what remains.
+    used: blocks of normal kernels that run already The root is the whole kernel.  A node with more
+    blocks than are free is split; a node with too many threads is shaded: its threads do the work
+    of two.  The head of the tree is the shard to start.
     """
     candidates = shortlist(kernel, critical, gpu)
     blocks = gpu.sms - critical.tiles % gpu.sms - used
@@ -102,6 +104,6 @@ def shard(kernel: KernelCost, critical: KernelCost, gpu: Gpu, used: int) -> Shar
 
 
 def _largest(candidates: Sequence[Shard], node: Shard) -> Shard | None:
-    """The candidate with most blocks that the node covers."""
+    """The candidate with the most blocks among those that the node covers."""
     inside = [c for c in candidates if c.blocks <= node.blocks and c.fold >= node.fold]
     return max(inside, key=lambda c: (c.blocks, -c.fold), default=None)

@@ -1,7 +1,7 @@
-"""Deliberately simple kernels: one thread for each output, nothing staged, nothing shared out.
+"""Deliberately simple kernels: one thread for each output, and no shared memory.
 
-Input: a target for GPUs.  Output: what `Options.schedule` takes.  Miriam's premise needs such
-kernels: its baselines and its gains come from kernels like Tango's, which leave a GPU idle.
+Input: a target for GPUs.  Output: a function for `Options.schedule`.  Comparisons with Miriam need
+such kernels: its baselines and gains are of kernels like Tango's, which leave a GPU partly idle.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tilewright.targets.schedule import Schedule
 
 
 def naive(target: Target) -> Callable[[Kernel, object], Schedule]:
-    """The same simple schedule for every kernel.  Raises InputError: the target has none."""
+    """A function that gives every kernel the same simple schedule.  Raises InputError if the target
+    has none."""
     schedule: Schedule = target.schedule({"form": "single"})
     return lambda kernel, variant: schedule

@@ -1,10 +1,11 @@
-"""nnJIT's spaces as the paper counts them: naive ones, and WebGPU's in every reading of its text.
+"""Counts nnJIT's search spaces as the paper does: the naive ones, and WebGPU's in every reading of
+its text.
 
-Input: a product, a kind of core or the core of a class of GPUs.  Output: how many candidates there
-are; a reading's tiles.  For comparison with the paper only: what is tried on devices is in
-targets/lite_space.py and targets/gpu/product/cost_model.py.  Tables 1 and 2 print sizes without
-units, bind and vectorize x as the faster axis, and do not say whether blocks per core are whole
-numbers.
+Input: a product, a kind of core or the core of a class of GPUs.  Output: numbers of candidates; the
+tiles of a reading.  It serves only for comparison with the paper; the spaces that devices try are
+in targets/lite_space.py and targets/gpu/product/cost_model.py.  The paper's tables 1 and 2 print
+sizes without units, bind and vectorize x as the faster axis, and do not say whether blocks per core
+are whole numbers.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ CACHE_READ = (False, True)
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read what the paper leaves open.
+    """One way to fill in the details that the paper leaves open.
 
-    unit:    what L1_block counts where heuristic 6 and L1Limit compare it with bytes
-    columns: which letter is the axis of columns: x by Table 2, which vectorizes x0 and binds x1 to
-             thread.x; y by figure 10 and the rest of this package
+    unit:    the unit of L1_block, which heuristic 6 and L1Limit compare with bytes
+    columns: the letter of the axis of columns: x by Table 2, which vectorizes x0 and binds x1 to
+             thread.x; y by figure 10 and in the rest of this package
     blocks:  whether heuristic 7 compares RegLimit with L1Limit and WarpLimit as they are, or
-             rounded down to the blocks that a core really takes
+             rounded down to whole blocks per core
     """
 
     unit: Unit
@@ -72,7 +73,7 @@ READINGS: tuple[Reading, ...] = tuple(
 
 
 def block_tiles(matrix: Product, reading: Reading) -> list[Tile]:
-    """What heuristics 2 and 6 leave of the outer sizes; the inner ones are still 1."""
+    """The tiles whose outer sizes pass heuristics 2 and 6; their inner sizes are still 1."""
     axes = (matrix.m, matrix.k, matrix.n)
     x, r, y = ([s for s in OUTER if s < 2 * axis] for axis in _letters(axes, reading))
     sizes = (Tile(1, 1, 1, *outer) for outer in every(x, r, y))
@@ -80,7 +81,8 @@ def block_tiles(matrix: Product, reading: Reading) -> list[Tile]:
 
 
 def tiles(matrix: Product, core: Core, reading: Reading, relaxation: float) -> list[Tile]:
-    """The tiles of one reading, each once: with cache read on and off there are twice as many.
+    """The tiles of one reading, each once.  Each stands for two candidates: with cache read on and
+    off.
 
     relaxation: how much of the registers may stay unused, as for `lite`
     """
@@ -107,10 +109,10 @@ LEVELS: Mapping[Kind, tuple[tuple[int, int, int], int]] = {
 
 
 def naive(matrix: Product, kind: Kind) -> int:
-    """How many candidates there are without any of this: all ways to split the axes.
+    """The number of candidates without any heuristic: all ways to split the axes.
 
-    Each axis into whole factors per level, times on or off for three further primitives on one
-    thread: this reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
+    Each axis is split into whole factors, one per level; further primitives are on or off.  This
+    reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
     """
     (m, n, k), switches = LEVELS[kind]
     splits = _splits(matrix.m, m) * _splits(matrix.n, n) * _splits(matrix.k, k)
@@ -118,7 +120,7 @@ def naive(matrix: Product, kind: Kind) -> int:
 
 
 def _splits(size: int, parts: int) -> int:
-    """In how many ways `size` is a product of `parts` factors, order counted."""
+    """The number of ways to write `size` as an ordered product of `parts` factors."""
     return prod(comb(power + parts - 1, parts - 1) for power in _prime_powers(size))
 
 

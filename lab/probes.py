@@ -1,10 +1,11 @@
-"""WebAssembly that measures a host: hand-made kernels that no specification describes, with plans.
+"""WebAssembly that measures a host: hand-written kernels without a specification, and plans for
+them.
 
-Input: how many steps and tiles.  Output: a `Section` with one plan whose only value is an output
-of four f32, and its floating point operations.
+Input: numbers of steps and tiles.  Output: a `Section` with one plan, whose only value is an output
+of four f32, and the number of floating point operations of a run.
 
     peak    one step; every tile multiplies and adds in registers only
-    steps   steps that do nothing, each waiting for the one before
+    steps   steps that do nothing; each waits for the previous one
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tilewright.targets.wasm.ir import (
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
 
-#: Where the output of 16 bytes is: behind the control block, before the image.
+#: The address of the 16-byte output: after the control block, before the image.
 OUTPUT = align(CONTROL_BYTES)
 
 
@@ -44,7 +45,8 @@ def peak_section(tiles: int) -> tuple[Section, int]:
 
 
 def steps_section(steps: int, tiles: int) -> tuple[Section, int]:
-    """One tile: all steps are serial and go with one ticket; more: that number of tickets each."""
+    """A section of steps that do nothing.  With one tile all steps are serial and share one ticket;
+    with more, each step has this number of tickets."""
     call = StepCall(0, (), (), tiles, grain=1 if tiles > 1 else 0)
     calls = [call, *[replace(call, waits=tiles > 1, chained=tiles == 1)] * (steps - 1)]
     return _section(lambda _: nothing(), calls), 0
@@ -130,7 +132,7 @@ def peak(target: WasmTarget) -> CompiledKernel:
 
 
 def nothing() -> CompiledKernel:
-    """A kernel that does nothing: what is left is the driver's own time."""
+    """A kernel that does nothing, so that a run takes only the driver's own time."""
     params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
     slot = Func("empty", params, ())
     anywhere = WasmTarget("any", frozenset(), Machine())

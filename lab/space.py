@@ -1,7 +1,6 @@
-"""`space`: what may be tried on a class of devices.
-
-Input: a product's sizes or a bundle, and a device class.  Output: the numbered candidates, counts
-of whole spaces, the table of classes.  Nothing is measured here.
+"""`space`: lists the candidates of a kernel on a class of devices.  Input: a product's sizes or a
+bundle, and a device class.  Output: the numbered candidates, sizes of whole spaces, the table of
+classes.  Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def space(
 
 
 def _device(name: str, fallback: bool) -> tuple[DeviceClass, str]:
-    """The class, and a note where it is not the one that was named."""
+    """The device class, and a note if it is not the one that was named."""
     if not fallback or name in CLASSES:
         return find(name), ""
     found = nearest(name)
@@ -169,7 +168,8 @@ def _listed(
 
 
 def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
-    """One candidate: its tile by the paper's formulas, in words and bytes, if it has one."""
+    """One candidate; if it is a tile, with the figures of the paper's formulas in words and
+    bytes."""
     schedule = space.schedules[number]
     matrix = product_of(kernel) if "x0" in schedule.to_json() else None
     row: dict[str, object] = {
@@ -182,7 +182,7 @@ def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
 
 
 def _figures(schedule: Schedule, matrix: Product, core: Core) -> dict[str, float]:
-    """A schedule of a product by the formulas."""
+    """The figures of a product's schedule by the paper's formulas."""
     tile = tile_of(schedule, matrix)
     sizes: dict[str, float] = {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
     if not KINDS[core.kind].shared:
@@ -198,7 +198,8 @@ def _figures(schedule: Schedule, matrix: Product, core: Core) -> dict[str, float
 
 
 def _summary(space: Space, kernel: Kernel) -> dict[str, Any]:
-    """Sizes: of the lite space under what findings fix, of what the extended one adds, of all."""
+    """Numbers of candidates: of the lite space with the settings that findings fix, of those that
+    the extended space adds, and of all."""
     matrix = product_of(kernel)
     size = naive(matrix, space.device.core.kind) if matrix is not None else None
     return {

@@ -1,8 +1,8 @@
-"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak, all
-candidates of one kernel beside each other.
+"""Small bundles to measure: a matmul, chains of steps, the peak of multiply-adds in registers, all
+candidates of one kernel.
 
-Input: sizes, and the choices whose effect is measured.  Output: `Subject`: bundle contents with the
-number of floating point operations of one run.  It measures nothing; hosts and commands do.
+Input: sizes, and the choices whose effect is measured.  Output: `Subject`: the contents of a
+bundle, with the number of floating point operations of one run.  Hosts and commands measure it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tilewright.targets.schedule import Schedule
 
 #: The target whose hosts are measured.
 WASM = "wasm"
-#: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
+#: Tiles of the peak kernel per run: about 10 milliseconds on a present machine.
 PEAK_TILES = 2048
 
 
@@ -90,8 +90,8 @@ def product(
 ) -> Subject:
     """A plan of `times` products contract(equation, a, b) of random data.
 
-    With `weight` b is a weight, and repeated products have a weight each.  Else a and b are inputs,
-    and repeated products have one more batch axis.
+    With `weight`, b is a weight, and each of the repeated products has its own.  Without it, a and
+    b are inputs, and repeated products have one more batch axis.
     bits, loose: of a weight's elements (see `weight_of`)
     """
     dims = dict(zip(equation.split("->")[0].replace(",", ""), (*a, *b), strict=True))
@@ -119,7 +119,7 @@ def product_kernel(equation: str, a: Shape, b: Shape, *, weight: bool) -> Kernel
 
 
 def product_step(equation: str, a: Shape, b: Shape, *, weight: bool) -> KernelStep:
-    """The step of that kernel; weights are random numbers, drawn when they are written."""
+    """The step of `product_kernel`.  Weights are random numbers, drawn when they are written."""
     x = graph_input("a", a, F32)
     w = node(ops.Weight("b", b, F32, lambda: _scaled(b, 0)))
     y = w if weight else graph_input("b", b, F32)
@@ -134,19 +134,20 @@ def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
 
 
 def stream(elements: int) -> Subject:
-    """The sum of an input: how fast memory can be read; one operation per element."""
+    """The sum of an input, to measure how fast memory can be read; it counts one operation per
+    element."""
     x = graph_input("a", (elements,), F32)
     compiled = compile_graph(Graph("stream", (("a", x),), (("y0", reduce("sum", x, [0])),)), None)
     return Subject(f"sum of {elements}", compiled.contents, elements)
 
 
 def _scaled(shape: Shape, seed: int) -> Array:
-    """Random numbers that keep the size of what they multiply."""
+    """Random numbers, scaled so that products with them keep the magnitude of the other operand."""
     scale = np.float32(1 / np.sqrt(shape[-2] if len(shape) > 1 else 1))
     return np.random.default_rng(seed).standard_normal(shape, np.float32) * scale
 
 
-#: Rows that share a scale where weights have 4 bits.
+#: Rows of a quantised weight that share a scale.
 BLOCK = 32
 
 
@@ -154,9 +155,9 @@ def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "", loose: 
     """A weight of random numbers: f32, f16, or [k, n] of 4 or 8 bits, a scale per
     block of 32 rows.
 
-    scales: how these are stored, if not as they are: "f16"
-    loose:  what products may round to what they multiply with it: of weights of 4 bits "i8", of f32
-            "tf32"
+    scales: "f16" if scales are stored so, else ""
+    loose:  the type to which products may round their other operand: "i8" for 4-bit weights, "tf32"
+            for f32
     """
     if bits == 16:
         return _halves(f"w{seed}", _scaled(shape, seed))
@@ -188,7 +189,7 @@ def _weight(name: str, value: Array) -> Node:
 
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
-    """A graph that was built by hand, through the pipeline from its rewrites on."""
+    """Compiles a graph that was built by hand: all stages after the import."""
     return assemble(graph.name, [_planned(graph)], options or Options())
 
 
@@ -202,7 +203,7 @@ def _planned(graph: Graph) -> BucketPlan:
     return BucketPlan({}, packed, kernel_steps(packed, fuse(packed)))
 
 
-#: The dimension whose sizes are numbers of candidates.
+#: The named dimension whose sizes are the numbers of candidates: one plan for each.
 CANDIDATE = "candidate"
 
 
@@ -212,11 +213,11 @@ def candidates(
     options: Options | None = None,
     times: int = 1,
 ) -> Subject:
-    """One kernel under many schedules: plan i runs it `times` under schedule i, which may be one
-    by variant.
+    """One kernel with many schedules: plan i runs it `times` times with schedule i, which may
+    differ by variant.
 
-    All plans read and write the same places; what the kernel reads are inputs, weights excepted.
-    What a plan must do before it (a copy as halves) has the target's default.
+    All plans read and write the same memory.  The kernel's operands are inputs, except weights.
+    Steps before the kernel (a copy as f16) have the target's default schedule.
     """
     first, *_ = (options or Options()).targets
 
@@ -245,24 +246,26 @@ def candidates(
 
 
 def alone(step: KernelStep, options: Options | None = None, times: int = 1) -> Subject:
-    """One kernel of a model as a bundle of its own, which runs it `times`."""
+    """One kernel of a model as a bundle of its own, which runs it `times` times."""
     plan = BucketPlan({}, _around(step), (step,) * times)
     compiled = assemble(step.kernel.name, [plan], options or Options())
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
 
 
 def _around(step: KernelStep) -> Graph:
-    """Inputs are what the kernel reads and no weight is: "b0", "b1"; its output is "y"."""
+    """A graph around one kernel: its operands except weights are the inputs "b0", "b1", …, its
+    result is the output "y"."""
     read = {n: None for n in step.inputs if not n.constant}
     inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
     return Graph(step.kernel.name, inputs, (("y", step.output),))
 
 
 def matmul_chain(steps: int, m: int, k: int) -> Subject:
-    """x[m, k] times `steps` weights [k, k], one after the other: each step needs the one before."""
+    """x[m, k] times `steps` weights [k, k] in a chain: each step needs the result of the previous
+    one."""
     x = y = graph_input("x", (m, k), F32)
     for number in range(steps):
-        # orthogonal, or the numbers would grow
+        # orthogonal, so that the numbers keep their magnitude
         rows = np.random.default_rng(number).standard_normal((k, k))
         weight = np.linalg.qr(rows)[0].astype(np.float32)
         y = contract("mk,kn->mn", y, _weight(f"w{number}", weight))
@@ -271,9 +274,9 @@ def matmul_chain(steps: int, m: int, k: int) -> Subject:
 
 
 def empty_steps(steps: int, tiles: int) -> Subject:
-    """Steps that do nothing, each waiting for the one before, with that number of tickets each.
+    """Steps that do nothing; each waits for the previous one and has `tiles` tickets.
 
-    One tile: all steps are serial and go with one ticket.
+    With one tile all steps are serial and share one ticket.
     """
     return _probe(f"empty_{steps}x{tiles}", steps, *steps_section(steps, tiles))
 
@@ -284,7 +287,7 @@ def peak(tiles: int = PEAK_TILES) -> Subject:
 
 
 def _probe(name: str, steps: int, section: Section, flops: int) -> Subject:
-    """A bundle around a section that measures; no kernel of it has a specification."""
+    """A bundle of a section from lab/probes.py, whose kernels have no specification."""
     blobs: dict[str, bytes | bytearray | memoryview] = {}
     output = Value("output", F32, (4,), "y", last=steps)
     plan = Plan({}, (output,), (KernelRun(0, Access(0), (), node=name),) * steps, (), (0,))

@@ -1,1 +1,1 @@
-"""Which setting of each variable of schedules and code is faster, engine by engine."""
+"""Measures which setting of each variable of schedules and code is faster on each engine."""

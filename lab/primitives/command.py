@@ -1,7 +1,8 @@
-"""`primitives`: every schedule primitive's two settings against each other, engine by engine.
+"""`primitives`: times the two settings of every schedule primitive against each other on each
+engine.
 
-Input: hosts, findings of other machines.  Output: the ratio of each primitive per device, what is
-consistent, and the file that fixes settings in the space of candidates.
+Input: hosts, findings of other machines.  Output: the ratio of each primitive per device, which
+ratios are consistent, and the file that fixes settings in the space of candidates.
 """
 
 from __future__ import annotations
@@ -40,20 +41,23 @@ from tilewright.compiler import Options
 from tilewright.hosts.browser_find import KINDS
 from tilewright.targets import DEFAULT
 
-# Engines compile a function anew after it has run for a while, in the background meanwhile.
+# Engines compile a function again, in the background, after it has run for a while.  So all
+# settings run for some passes before they are timed.
 LEAST_PASSES, MOST_PASSES = 5, 16
 #: A pass in which nothing became faster by more than this ends the warm-up.
 WARM = 0.95
-#: Runs of a setting, of which the fastest counts.
+#: Runs of a setting in a round; the fastest counts.
 RUNS = 2
-#: Rounds of a primitive, and how many are enough where the settings differ by more than `FAR`: to
-#: look at an interval again and again until it decides would find differences that are none.
+#: Rounds of a primitive, and how many are enough if the settings differ by more than `FAR`.  Their
+#: number is fixed: testing after every round until the interval decides would find false
+#: differences.
 ROUNDS, FEW_ROUNDS, FAR = 15, 6, 1.25
 
 
 @dataclass(frozen=True)
 class BundleKind:
-    """How code is made and where the columns lie: one bundle for each."""
+    """The options that one bundle is compiled with: how its code is made, and the layout of the
+    columns."""
 
     columns: Columns
     without: frozenset[str]
@@ -62,7 +66,7 @@ class BundleKind:
 
 @dataclass(frozen=True)
 class TimedPlan:
-    """A plan of a bundle."""
+    """A plan of a bundle, by the numbers of both."""
 
     bundle: int
     plan: int
@@ -92,7 +96,7 @@ def primitives(
                 hint=one_of(able),
             )
     documents = [findings.read(path) for path in add or ()]
-    file = None if output is None else Output(output, lambda _: True)  # read refuses any other
+    file = None if output is None else Output(output, lambda _: True)  # `read` checks
     if file is not None:
         file.check()
         if file.path.is_file():
@@ -107,7 +111,7 @@ def primitives(
 
 
 def measure(host: str, report: Show) -> Device:
-    """All primitives on one engine, one thread."""
+    """Measures all primitives on one engine with one thread."""
     engine = engine_of(host)
     report(host, 0, 1)
     with tempfile.TemporaryDirectory(prefix="tilewright-primitives-") as folder:
@@ -119,7 +123,8 @@ def measure(host: str, report: Show) -> Device:
 
 
 def bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], TimedPlan]]:
-    """One bundle per way, one plan per schedule; and where each (primitive, tuned) is."""
+    """Writes one bundle per `BundleKind`, with one plan per schedule.  Returns the folders, and the
+    plan of each (primitive, whether tuned)."""
     ways: dict[BundleKind, list[Setup]] = {}
     places: dict[tuple[str, bool], TimedPlan] = {}
     steps = {c: matmul_step(*MATMUL, weight=c == "packed") for c in get_args(Columns)}
@@ -158,7 +163,7 @@ def _timed(
 
 
 def warm_up(runs: Sequence[Callable[[], float]]) -> None:
-    """All by turns, so that one is compiled while the others run."""
+    """Runs all in turn until none becomes faster; an engine compiles one while the others run."""
     best = [float("inf")] * len(runs)
     for number in range(MOST_PASSES):
         times = [run() for run in runs]
@@ -169,7 +174,8 @@ def warm_up(runs: Sequence[Callable[[], float]]) -> None:
 
 
 def comparison(run: Callable[[bool], float]) -> Finding:
-    """Untuned over tuned, by turns, each first in every other round."""
+    """The ratio of untuned to tuned times, from alternating runs; each is first in every other
+    round."""
     ratios: list[float] = []
     while len(ratios) < ROUNDS:
         first = len(ratios) % 2 == 1

@@ -1,4 +1,4 @@
-"""What the microbenchmark found, device by device, and what follows for all of them.
+"""The results of the microbenchmark by device, and the decisions that follow for all devices.
 
 Input: files that `python -m lab primitives` writes, such as the one beside this file.  Output:
 findings, and a decision per primitive: consistent, device-dependent, unconfirmed, or without
@@ -18,10 +18,12 @@ from tilewright.base.errors import UsageError
 
 FORMAT = 2
 
-#: A part of the time that no setting is chosen for: less would be the noise of another day.
+#: The least difference, as a share of the time, for which a setting is chosen: smaller ones are
+#: noise.
 NOISE = 0.01
 
-#: Sure browsers that a setting needs before it is fixed for all devices.
+#: The number of browsers with a sure result that must agree before a setting is fixed for all
+#: devices.
 SURE_LEAST = 2
 
 Verdict = Literal["consistent", "device-dependent", "unconfirmed", "no effect"]
@@ -29,8 +31,8 @@ Verdict = Literal["consistent", "device-dependent", "unconfirmed", "no effect"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Time at the untuned setting over time at the tuned one: median of paired rounds, and the
-    interval that holds it with 95 % confidence at least."""
+    """The time with the untuned setting over the time with the tuned one: the median of paired
+    rounds, and an interval that contains it with at least 95 % confidence."""
 
     ratio: float
     low: float
@@ -49,9 +51,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Device:
-    """One engine on one machine, and what was found there.
+    """One engine on one machine, with its findings.
 
-    browser: whether the engine is a browser's; others are measured, but decide nothing
+    browser: whether the engine is a browser's; only browsers decide about settings
     """
 
     host: str
@@ -64,7 +66,7 @@ class Device:
 
     @property
     def key(self) -> tuple[str, str]:
-        """A newer run of the same engine on the same machine takes the place of an older one."""
+        """Identifies engine and machine: a newer run with the same key replaces an older one."""
         return self.host, self.cpu
 
     @property
@@ -74,7 +76,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Findings:
-    """The product that was measured (rows, depth, columns), and the devices."""
+    """The devices, and the size (rows, depth, columns) of the product that they measured."""
 
     matmul: tuple[int, int, int]
     devices: tuple[Device, ...]
@@ -82,10 +84,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows for all devices.
+    """The decision about a primitive for all devices.
 
-    tuned: the setting that is fixed, True for the tuned one; None where there is none
-    by:    the devices that are sure, as (host, processor): these decided it, no others
+    tuned: True or False: the tuned or untuned setting is fixed; None: neither
+    by:    the devices with a sure result, as (host, processor); only these decide
     """
 
     verdict: Verdict
@@ -94,7 +96,8 @@ class Decision:
 
 
 def decide(name: str, devices: Iterable[Device]) -> Decision:
-    """By the browsers that are sure.  What only one of them says may be that device's alone."""
+    """The decision by the browsers with a sure result.  A single browser's result may hold on that
+    device only."""
     sure = [d for d in devices if d.browser and name in d.findings and d.findings[name].sure]
     by, sides = tuple(d.key for d in sure), {d.findings[name].rho for d in sure}
     if not sure:
@@ -113,10 +116,11 @@ def decisions(devices: Sequence[Device]) -> dict[str, Decision]:
 
 
 def median_interval(values: Sequence[float]) -> Finding:
-    """The median and its interval by order statistics, which assume nothing of the noise.
+    """The median and its interval by order statistics, which assume nothing about the noise.
 
-    The k-th smallest and the k-th largest of n hold the median but for twice the chance of fewer
-    than k heads in n throws: at most 5 % (n = 9: the second, n = 6: the first).
+    The median lies between the k-th smallest and the k-th largest of n values, except with twice
+    the probability of fewer than k heads in n throws of a coin.  k is chosen so that this is at
+    most 5 % (k = 2 for n = 9, k = 1 for n = 6).
     """
     ordered, n = sorted(values), len(values)
     chance, term, k = 0.0, 0.5**n, 0
@@ -130,7 +134,7 @@ def median_interval(values: Sequence[float]) -> Finding:
 
 
 def merged(documents: Iterable[Findings]) -> Findings:
-    """All devices; if one appears twice, the later entry."""
+    """The devices of all documents; if one occurs twice, its later entry."""
     listed = list(documents)
     shapes = {d.matmul for d in listed}
     if len(shapes) != 1:
@@ -144,7 +148,8 @@ def merged(documents: Iterable[Findings]) -> Findings:
 
 
 def to_json(document: Findings) -> dict[str, object]:
-    """Plain data; the decisions are there to be read, and computed anew by who uses them."""
+    """Plain data.  It contains the decisions for readers; programs compute them again from the
+    findings."""
     return {
         "format": FORMAT,
         "matmul": list(document.matmul),
@@ -154,12 +159,12 @@ def to_json(document: Findings) -> dict[str, object]:
 
 
 def encoded(document: Findings) -> bytes:
-    """The file."""
+    """The bytes of the file."""
     return json.dumps(to_json(document), indent=1).encode() + b"\n"
 
 
 def read(path: Path) -> Findings:
-    """Raises `UsageError` for a file that is none of ours."""
+    """The findings in a file.  Raises `UsageError` for a file that this program did not write."""
     try:
         return _document(json.loads(path.read_text("utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

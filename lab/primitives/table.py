@@ -1,8 +1,8 @@
 """The primitives of SIMD schedules and WebAssembly code: a table of variables with two settings.
 
-Input: a kernel and its schedule.  Output: the table that `python -m lab primitives` works through,
-what is built to time a setting, and schedules at all untuned settings.  It measures nothing.  The
-idea is nnJIT's, section 5.1 and its figure 9.
+Input: a kernel and its schedule.  Output: the table of primitives for `python -m lab primitives`,
+the schedules and passes to time a setting with, and schedules with all settings untuned.  It
+measures nothing.  The idea is from nnJIT, section 5.1 and figure 9.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tilewright.targets.wasm.choices import CHOICES
 from tilewright.targets.wasm.passes import PASSES
 from tilewright.targets.wasm.wasm_target import TARGETS
 
-#: Rows, depth and columns of the product that is measured.  nnJIT takes 4096 each on a GPU; one CPU
-#: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.
+#: Rows, depth and columns of the product that is measured. nnJIT takes 4096 each on a GPU. One CPU
+#: core would need 3 seconds for one run of that size; for this size it needs 6 milliseconds.
 MATMUL = (512, 512, 512)
 
 Kind = Literal["switch", "range", "size", "none"]
@@ -40,9 +40,10 @@ def _same(schedule: Any) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """How it changes the schedule of a product, or with which passes and variants code is made.
+    """One setting of a primitive: how it changes a product's schedule, or the passes and variants
+    that code is made with.
 
-    variants: names of the variants that show it; (): the ones that a good host takes
+    variants: names of the variants in which the setting shows; (): the best ones for a host
     """
 
     label: str
@@ -55,14 +56,16 @@ class Setting:
 class Primitive:
     """One variable of the microbenchmark.
 
-    kind:    "switch": there are these two settings; a consistent outcome fixes it, where devices
-             differ both are tried; "range": the untuned setting is one end of a range that the
-             space has anyway, and a consistent outcome takes that end out or leaves nothing else;
-             "size": two of many numbers, and the outcome only says whether they matter; "none":
-             not to be measured on this target, as `says` explains
-    columns: how the columns of the product lie: a weight in panels, or rows as an input has them
-    has:     whether a schedule of a product has the tuned setting; None: not in schedules
-    concerns: whether a product leaves the choice; short sums cannot be unrolled, for one
+    kind:    "switch": it has only these two settings; if devices agree, one is fixed, else both are
+             tried; "range": the untuned setting is one end of a range in the space; if devices
+             agree, that end is removed or is all that stays; "size": two of many sizes; the result
+             only shows whether the size matters; "none": not measured on this target, for the
+             reason in `says`
+    columns: the layout of the product's columns: a weight in panels, or rows as of an input
+    has:     tells whether a schedule of a product has the tuned setting; None: it is not part of
+             schedules
+    concerns: tells whether both settings are possible for a product; short sums, for example,
+              cannot be unrolled
     """
 
     name: str
@@ -84,7 +87,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is built to time one setting: a schedule by variant, and the passes that do not run.
+    """The code to time one setting with: a schedule for each variant, and the passes to leave out.
 
     A host runs the variant that suits it.
     """
@@ -97,7 +100,7 @@ class Setup:
         return tuple(name for name, _ in self.schedules)
 
 
-#: What was found on the devices at hand.
+#: The findings of the devices that we have measured.
 FINDINGS = Path(__file__).with_name("primitives.json")
 
 _FUSED = tuple(t.name for t in TARGETS.values() if t.fma and t.usual)
@@ -109,14 +112,15 @@ def _one_tile(s: ContractionSchedule) -> ContractionSchedule:
 
 
 def _one_vector(s: ContractionSchedule) -> ContractionSchedule:
-    """One row and four columns; as many register tiles per tile of the grid as before."""
+    """The schedule with register tiles of one row and four columns, and the same number of them per
+    tile of the grid."""
     return replace(s, x0=1, y0=4)
 
 
 def _choice(
     name: str, says: str, untuned: str, tuned: str, columns: Columns = "packed"
 ) -> Primitive:
-    """One that the lite space has, with the labels of its settings."""
+    """A primitive that is a choice of the lite space, with the labels of its settings."""
     choice = CHOICES[name]
     return Primitive(
         name, says, "switch" if choice.switch else "range",
@@ -125,7 +129,7 @@ def _choice(
     )  # fmt: skip
 
 
-#: In the order in which `untuned` applies them: sizes inside before those outside.
+#: All primitives, in the order in which `untuned` applies them: inner sizes before outer ones.
 PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "tile_registers", "results that a register tile holds (x0, y0)", "size",
@@ -180,19 +184,19 @@ PRIMITIVES: tuple[Primitive, ...] = (
 )  # fmt: skip
 
 NAMED: Mapping[str, Primitive] = {p.name: p for p in PRIMITIVES}
-#: What is measured; a device's vector of zeros and ones has this order.
+#: The primitives that are measured; a device's vector of zeros and ones has this order.
 MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.measured)
 
 
 def fixed_by(found: Mapping[str, Decision]) -> dict[str, bool | None]:
-    """What the product's table must be (`targets/wasm/choices.py`), by these decisions."""
+    """The table that `targets/wasm/choices.py` must contain according to these decisions."""
     effects = {name: found[name] for name in CHOICES if name in found}
     return {name: d.tuned for name, d in effects.items() if d.verdict != "no effect"}
 
 
 def setup(primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
-    """What times a setting of a contraction: both settings start from one schedule, that of a
-    machine with fused multiply-add."""
+    """The code to time a setting of a contraction with.  Both settings start from the same
+    schedule: the default for a machine with fused multiply-add."""
     setting = primitive.setting(tuned)
     machines = {name: TARGETS[name].machine for name in setting.variants or _FUSED}
     return Setup(
@@ -204,14 +208,14 @@ def setup(primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
     )
 
 
-#: The untuned setting of fields that other schedules than a contraction's have.
+#: The untuned setting of each field in schedules of other kernels than contractions.
 LEAST = {"x0": 1, "r0": 1, "x1": 1, "cache": ""}
 
 
 def untuned(kernel: Kernel, machine: Machine) -> Schedule:
-    """Every primitive that the kernel's lowering knows at its untuned setting.
+    """The kernel's schedule with every primitive at its untuned setting.
 
-    The worst start that a tuner could be given; slow, but as correct as any schedule.
+    It is the worst start for a tuner: slow, but as correct as any schedule.
     """
     schedule = default_schedule(kernel, machine)
     if isinstance(schedule, ContractionSchedule):
@@ -224,5 +228,5 @@ def untuned(kernel: Kernel, machine: Machine) -> Schedule:
         return replace(schedule, x0=1, y0=1, r0=1, x1=1, y1=1)
     least = {f.name: LEAST[f.name] for f in fields(schedule) if f.name in LEAST}
     if isinstance(schedule, MapSchedule | ReduceSchedule) and one_row(kernel):
-        del least["x1"]  # a span of elements is no primitive
+        del least["x1"]  # a span of elements is not a primitive
     return replace(schedule, **least)

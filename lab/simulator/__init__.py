@@ -1,4 +1,4 @@
-"""A GPU in discrete events, on which the policies run as they do on a real one."""
+"""A simulated GPU (by discrete events), on which the policies run as on a real one."""
 
 from lab.simulator.measure import levels, phases, solo_us
 from lab.simulator.run import Outcome, RequestSource, Served, simulate

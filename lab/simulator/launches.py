@@ -1,7 +1,7 @@
 """Kernels that the simulated GPU runs, and their launches in streams.
 
-Input: costs of kernels.  Output: records that change as tiles are begun and done.  When that
-happens is decided in simulated_gpu.py.
+Input: costs of kernels.  Output: records that change when tiles begin and end. simulated_gpu.py
+decides when that happens.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tilewright.elastic.policy.designs import Leave
 
 @dataclass(eq=False)
 class KernelRun:
-    """One kernel of one inference: tiles that nobody has begun, work left of those that were left.
+    """One kernel of one inference: the number of tiles not yet begun, and the remaining work of
+    tiles that workers left.
 
-    again: tiles that were computed in vain, since the kernel began anew
+    again: tiles that were computed in vain, since the kernel was restarted
     """
 
     cost: KernelCost
@@ -36,7 +37,8 @@ class KernelRun:
         return self.done == self.cost.tiles
 
     def take(self) -> float | None:
-        """The work of the tile that comes next; what was left comes first."""
+        """Takes the next tile, left ones first, and returns its work in microseconds; None if there
+        is none."""
         if self.saved:
             return self.saved.popleft()
         if not self.fresh:
@@ -53,9 +55,9 @@ class KernelRun:
 class KernelLaunch:
     """A kernel in a stream.
 
-    leave: None for plain kernels, whose blocks have a tile each and stay
-    ready: whether its turn has come, asked when it is the first of its stream
-    tiles: that it may take;  ended: called at its end
+    leave: None for plain kernels, whose blocks compute one tile each and cannot leave early
+    ready: tells whether it may start; called when it is the first of its stream
+    tiles: the tiles that it may take;  ended: called at its end
     """
 
     name: str

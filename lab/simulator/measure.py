@@ -1,4 +1,4 @@
-"""What the policy wants to know of a model, measured on the simulated GPU: time alone, curves.
+"""Measures a model for the policy on the simulated GPU: its baseline and its slowdown curves.
 
 Input: costs of kernels.  Output: phases with their slowdown curves, as elastic/measure_curves.py
 finds them on a real device.
@@ -23,7 +23,7 @@ from tilewright.elastic.policy import (
 from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
 
-#: From one request to the next on average, as a multiple of about what they take.
+#: The mean gap between requests, as a multiple of about their service time.
 GAP = 3.0
 
 
@@ -37,7 +37,7 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Requests:
-    """So many, with gaps of so many seconds on average."""
+    """Arrivals of `count` requests; the mean gap between them is `gap` seconds."""
 
     count: int
     gap: float
@@ -48,7 +48,7 @@ class _Requests:
 
 
 def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
-    """Of one inference with nothing beside it."""
+    """Microseconds of one inference with nothing beside it."""
     return _took(gpu, kernels, (), 0)[0]
 
 
@@ -61,7 +61,7 @@ def phases(
 ) -> tuple[Phase, ...]:
     """The whole model as one phase, with its slowdown at each level of workers beside it.
 
-    At 0, too, a request waits until the normal workers have left.
+    At level 0, too, a request waits until the normal workers have left.
     """
     alone = solo_us(gpu, kernels)
     points = (
@@ -77,7 +77,7 @@ def _took(
     workers: int,
     settle_us: float = 0.0,
 ) -> list[float]:
-    """The times of requests beside which so many workers may stay."""
+    """Microseconds of each request while `workers` normal workers may stay beside it."""
     part = ALL if workers else None
     design = Design(
         "measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part,
@@ -94,6 +94,6 @@ def _took(
 
 
 def levels(gpu: Gpu, kernels: Sequence[KernelCost], steps: int = LEVELS) -> tuple[int, ...]:
-    """Budgets that are worth a measurement: parts of the most residents, then everybody."""
+    """The budgets to measure: shares of the largest number of resident workers, then no limit."""
     most = max(kernel.residents(gpu) for kernel in kernels)
     return levels_of(most, steps)

@@ -1,7 +1,8 @@
-"""A workload on a simulated GPU under a policy: the same functions that decide on a real one.
+"""Runs a workload on the simulated GPU under a policy, with the same policy functions as on a real
+GPU.
 
-Input: a scheduler, tasks with their arrivals, seconds, a seed.  Output: an `Outcome`.  The same
-input gives the same outcome, bit by bit.
+Input: a scheduler, tasks with their arrivals, seconds, a seed.  Output: an `Outcome`.  Equal inputs
+give equal outcomes, bit by bit.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.timeline import BlockSpan
 
-#: Between two ticks of the watchdog.
+#: Microseconds between two ticks of the watchdog.
 TICK_US = 10_000.0
-#: From a refusal to the next request of the same client, at least.
+#: The least microseconds between a refusal and the next request of the same client.
 LEAST_AGAIN_US = 1.0
 
 
 class RequestSource(Protocol):
-    """When requests come: `arrivals.Arrival` is one."""
+    """Gives the times of requests; `arrivals.Arrival` is an example."""
 
     @property
     def clients(self) -> int: ...
@@ -63,7 +64,8 @@ class RequestSource(Protocol):
 
 @dataclass(frozen=True)
 class Served:
-    """A critical request that was answered: from arrival, and from its begin."""
+    """An answered critical request: its time from arrival, and from the begin of service, to the
+    answer."""
 
     task: str
     latency_us: float
@@ -73,13 +75,16 @@ class Served:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a workload came to.
+    """The result of a workload.
 
-    served: critical requests;  inferences: of normal tasks, the last one as far as it came
-    noticed, recalibrated: what was found of curves and of times alone, each with the critical
-                           requests that were answered before
-    refused, overdue: critical requests;  again: tiles that were computed in vain
-    worked: microseconds of work by task;  held: threads times microseconds of residency
+    served:     the critical requests that were answered
+    inferences: by normal task, the number of inferences; a fraction for the unfinished one
+    noticed, recalibrated: corrections of curves and of baselines, each with the number of critical
+                requests that were answered before
+    refused, overdue: numbers of critical requests
+    again:      tiles that were computed in vain
+    worked:     microseconds of work by task
+    held:       threads times microseconds of residency
     """
 
     gpu: Gpu
@@ -97,13 +102,14 @@ class Outcome:
 
     @property
     def occupancy(self) -> float:
-        """Of all threads that the GPU has room for, the share that was resident."""
+        """Resident threads as a share of all threads that the GPU can hold, averaged over time."""
         return self.held / (self.gpu.sms * self.gpu.threads * self.microseconds)
 
 
 @dataclass
 class _NormalRun:
-    """begun: inferences that have not ended, the oldest one first: the kernels of each"""
+    """A normal task in the run.  begun: the kernels of each inference that has not ended, oldest
+    first"""
 
     task: Normal
     begun: deque[list[KernelRun]] = field(default_factory=deque)
@@ -114,7 +120,8 @@ class _NormalRun:
         self.begun.append([KernelRun(cost) for cost in self.task.kernels])
 
     def launch_ended(self) -> int:
-        """Kernels of the oldest inference that are complete; if these are all it has ended."""
+        """The number of complete kernels of the oldest inference; if all are, the inference is
+        removed."""
         runs = self.begun[0]
         complete = next((n for n, run in enumerate(runs) if not run.complete), len(runs))
         if complete == len(runs):
@@ -124,7 +131,7 @@ class _NormalRun:
 
     @property
     def progress(self) -> float:
-        """Inferences, those that have not ended by the work that is done."""
+        """The number of inferences; an unfinished one counts as its share of done work."""
         whole = sum(cost.tiles * cost.tile_us for cost in self.task.kernels)
         done = sum(run.done * run.cost.tile_us for runs in self.begun for run in runs)
         return self.inferences + done / whole
@@ -225,7 +232,7 @@ class Simulation:
                     self._counts["overdue"] += 1
 
     def _refused(self, request: int) -> None:
-        """Who asks in a closed loop asks again, as soon as a host could."""
+        """Counts a refusal; a client in a closed loop asks again as soon as a host could."""
         self._counts["refused"] += 1
         del self._arrived[request]
         task = self._asked_of.pop(request)
@@ -234,7 +241,7 @@ class Simulation:
             self._gpu.after(again, self._arrival(task))
 
     def _submit(self, action: Begin | Proceed | Enqueue) -> None:
-        """The host's call reaches the GPU a little later."""
+        """Starts an action on the GPU after the time that a call of the host takes."""
         self._gpu.after(self._scheduler.gpu.submit_us, lambda: self._start(action))
 
     def _start(self, action: Begin | Proceed | Enqueue) -> None:
@@ -321,7 +328,7 @@ def _plain(task: Critical, cost: KernelCost) -> KernelLaunch:
 
 
 def _nothing() -> None:
-    """The next in the stream tells of the end."""
+    """Does nothing when a kernel ends: the next item of the stream reports the end."""
 
 
 def simulate(
@@ -334,7 +341,7 @@ def simulate(
 ) -> Outcome:
     """Simulates the tasks for some seconds.  Raises AdmissionRefused.
 
-    slowed: by the time in microseconds, the factor by which all work takes longer, as at a lower
-            clock
+    slowed: from the time in microseconds to the factor by which all work takes longer, as at a
+            lower clock
     """
     return Simulation(scheduler, tasks, seconds, seed, keep_spans, slowed).run()

@@ -1,8 +1,7 @@
-"""A GPU in discrete events: streams of launches, blocks on multiprocessors, the budget word.
-
-Input: what is put into streams.  Output: calls back when it has happened, spans of blocks.  Kernels
-of a stream follow each other; blocks of urgent streams are placed first, each on the SM that has
-most room.  Times are microseconds; nothing is random here.
+"""A GPU simulated by discrete events: streams of launches, blocks on multiprocessors, the budget
+word.  Input: items that are put into streams.  Output: callbacks when they have ended, and spans of
+blocks.  Kernels of a stream follow each other; blocks of urgent streams are placed first, each on
+the SM that has most room.  Times are microseconds; nothing is random here.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import Gpu
 from tilewright.elastic.timeline import BlockSpan
 
-#: Said by what a stream does not end at once, such as a write before a kernel.
+#: The result of a callback that takes the time of a launch, such as a write before a kernel.
 TAKES_A_LAUNCH = object()
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedWait:
-    """A stream goes on when no more than `stay` workers are alive, or after `most_us`."""
+    """An item at which a stream waits until at most `stay` workers run, or `most_us` have
+    passed."""
 
     stay: int
     most_us: float
@@ -37,7 +37,7 @@ StreamItem = KernelLaunch | SimulatedWait | Callable[[], object]
 
 @dataclass(eq=False)
 class SimulatedStream:
-    """urgent: its blocks are placed first;  sms: those that its blocks may use"""
+    """A stream.  urgent: its blocks are placed first;  sms: the SMs that its blocks may use"""
 
     urgent: bool
     sms: range
@@ -49,13 +49,16 @@ class SimulatedStream:
 
 
 def at_full_clock(now: float) -> float:
-    """Nothing takes longer, at any time."""
+    """The factor for a constant clock: 1 at any time."""
     return 1.0
 
 
 class SimulatedGpu:
-    """now: the time;  worked: microseconds of work by name;  held: threads times microseconds
-    slowed: by time, how much longer all work takes, as at a lower clock
+    """The simulated GPU.
+
+    now:    the time in microseconds;  worked: microseconds of work by name
+    held:   threads times microseconds of residency
+    slowed: from the time to the factor by which all work takes longer, as at a lower clock
     """
 
     def __init__(
@@ -83,14 +86,15 @@ class SimulatedGpu:
         heappush(self._heap, (self.now + delay, next(self._numbers), call))
 
     def advance(self, until: float) -> None:
-        """Runs what happens up to a time."""
+        """Runs all events up to a time."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, call = heappop(self._heap)
             call()
         self.now = max(self.now, until) if self._heap else self.now
 
     def put(self, stream: SimulatedStream, what: StreamItem) -> None:
-        """A kernel, a wait, or a call.  A call takes no time, unless it says TAKES_A_LAUNCH."""
+        """Adds a kernel, a wait, or a call to a stream.  A call takes no time unless it returns
+        TAKES_A_LAUNCH."""
         stream.waiting.append(what)
         if stream.head is None and not stream.opens:
             self._open(stream)
@@ -113,7 +117,7 @@ class SimulatedGpu:
         self._place()
 
     def _pass(self, sm: Multiprocessor) -> None:
-        """Lets an SM's time pass until now."""
+        """Advances an SM to the present time."""
         before = sm.at
         each = sm.advance(self.now)
         for block in sm.blocks:
@@ -122,7 +126,7 @@ class SimulatedGpu:
             self.held += block.threads * (self.now - before)
 
     def _open(self, stream: SimulatedStream) -> None:
-        """The next of a stream."""
+        """Starts the next item of a stream."""
         stream.opens = False
         while stream.head is None and stream.waiting:
             first = stream.waiting.popleft()
@@ -157,7 +161,7 @@ class SimulatedGpu:
         self.after(wait.most_us, over)
 
     def _settled(self) -> None:
-        """Streams go on for which enough workers have left."""
+        """Continues the streams whose wait is over, since enough workers have left."""
         waiting = [stream for stream in self._streams if stream.settling is not None]
         if not waiting:
             return
@@ -168,7 +172,7 @@ class SimulatedGpu:
                 self._open(stream)
 
     def _place(self) -> None:
-        """Gives room to blocks that wait for it."""
+        """Places waiting blocks on SMs that have room."""
         heads = [s for s in self._streams if s.head is not None and s.head.unplaced]
         for stream in sorted(heads, key=lambda s: (not s.urgent, s.order)):
             launch = stream.head
@@ -211,7 +215,7 @@ class SimulatedGpu:
             self.after(sm.stop - self.now, lambda: self._stop(sm, version))
 
     def _stop(self, sm: Multiprocessor, version: int) -> None:
-        """A block of the SM has come to a stop."""
+        """Handles the stop of a block on the SM."""
         if version != sm.version:
             return
         self._pass(sm)
@@ -255,7 +259,8 @@ class SimulatedGpu:
 
 
 def _shorten(block: ResidentBlock) -> None:
-    """A worker that must go ends its chunk; one that leaves by tiles has nothing to do yet."""
+    """Makes a worker that must leave stop at the end of its chunk; one that can leave only between
+    tiles goes on."""
     launch = block.owner
     if launch.leave != "chunk" or block.later > NOTHING:
         return

@@ -1,7 +1,6 @@
-"""One multiprocessor: blocks that share its throughput, and when the next of them is done.
-
-Input: blocks with work, in microseconds that they would take alone.  Output: work done, as time
-passes.  Blocks that together ask for more than the SM has are slowed down alike.
+"""One multiprocessor (SM): blocks share its throughput, and it tells when the next one is done.
+Input: blocks with work, in microseconds that each would take alone.  Output: the work done as time
+passes.  If blocks together need more than the SM has, all are slowed by the same factor.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from math import inf
 from lab.simulator.launches import KernelLaunch
 from tilewright.elastic.policy import Gpu
 
-#: Work of less than this is rounding.
+#: Microseconds of work; less than this is a rounding error.
 NOTHING = 1e-6
 
 
 @dataclass(eq=False)
 class ResidentBlock:
-    """A block that is resident.
+    """A resident block.
 
-    left: until its next stop (a tile's end, or the chunk's at which it leaves)
-    later: what remains of the tile after that;  begun: since when it is resident
+    left:  work until its next stop: the end of its tile, or of the chunk after which it leaves
+    later: work of the tile that remains after that stop;  begun: time at which it became resident
     """
 
     owner: KernelLaunch
@@ -36,9 +35,11 @@ class ResidentBlock:
 
 @dataclass(eq=False)
 class Multiprocessor:
-    """threads, compute, memory: of all blocks together
-    slowed: by how much all blocks of the GPU together overload its memory, 1 or more, and by how
-            much longer all work takes at its clock
+    """One SM.
+
+    threads, compute, memory: sums over its blocks
+    slowed: at least 1: the factor by which the GPU's blocks overload its memory, times the factor
+            of its clock
     """
 
     number: int
@@ -49,7 +50,7 @@ class Multiprocessor:
     compute: float = 0.0
     memory: float = 0.0
     slowed: float = 1.0
-    #: Of the announcement of its next stop; older ones are void.
+    #: The number of its latest scheduled stop; events of older ones are ignored.
     version: int = 0
 
     def room(self, threads: int) -> bool:
@@ -58,7 +59,7 @@ class Multiprocessor:
         ) or not self.blocks
 
     def advance(self, now: float) -> float:
-        """Lets time pass; the work that each block has done."""
+        """Advances to a time; returns the work that each block has done."""
         work = max(0.0, now - self.at) * self._rate
         self.at, self.version = now, self.version + 1
         for block in self.blocks:
@@ -74,7 +75,7 @@ class Multiprocessor:
         self._count()
 
     def _count(self) -> None:
-        """Anew each time, so that no rounding is left of blocks that went."""
+        """Sums over the blocks again, so that blocks that left leave no rounding errors."""
         self.threads = sum(block.threads for block in self.blocks)
         self.compute = sum(block.compute for block in self.blocks)
         self.memory = sum(block.memory for block in self.blocks)
@@ -84,7 +85,7 @@ class Multiprocessor:
 
     @property
     def stop(self) -> float:
-        """When the next block is done, if nothing changes."""
+        """The time at which the next block is done, if nothing changes."""
         least = min((block.left for block in self.blocks), default=inf)
         return inf if least == inf else self.at + max(0.0, least) / self._rate
 

@@ -1,7 +1,7 @@
-"""Workloads of the field: which models run together, how their requests come, by name.
+"""Workloads from the literature, by name: which models run together, and how their requests arrive.
 
 Output: `WORKLOADS`, plain data.  Names of models are those of `models.MODELS`; times are seconds.
-Who runs a workload asks `Arrival.clients` and `Arrival.times`; nothing here runs one.
+Nothing here runs a workload; code that does reads `Arrival.clients` and `Arrival.times`.
 
 Sources: MDTB and LGSVL from Miriam (SenSys '23, table 2 and section 9.5), which leaves open the
 depth of its ResNet and the number of clients; DISB A to E and REAL from SJTU-IPADS/disb
@@ -22,10 +22,10 @@ __all__ = ["PAPER_LOADS", "WORKLOADS", "Stream", "Workload", "workload"]
 
 @dataclass(frozen=True)
 class Stream:
-    """Requests to one model, each of which should be answered within `deadline` seconds of coming.
+    """Requests to one model; each should be answered within `deadline` seconds of its arrival.
 
-    Where nobody says another, the deadline of open arrivals is their mean gap, as for periodic
-    tasks in real-time scheduling; closed loops have none.
+    If no deadline is given, that of open arrivals is their mean gap, as for periodic tasks in
+    real-time scheduling; closed loops have none.
     """
 
     model: str
@@ -34,20 +34,20 @@ class Stream:
 
     @property
     def due(self) -> float | None:
-        """The deadline that counts, in seconds; None if requests have none."""
+        """The deadline in seconds, given or by default; None if requests have none."""
         if self.deadline is not None or not self.arrival.rate:
             return self.deadline
         return self.arrival.mean_gap
 
     def scaled(self, factor: float) -> Stream:
-        """The same at another rate; a deadline of its own scales, too."""
+        """The stream at `factor` times its rate; a given deadline is divided by the factor."""
         deadline = None if self.deadline is None else self.deadline / factor
         return replace(self, arrival=self.arrival.scaled(factor), deadline=deadline)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Streams that must keep their pace, and others that take what is left."""
+    """Critical streams, and normal streams that use the rest of the GPU."""
 
     critical: tuple[Stream, ...]
     normal: tuple[Stream, ...]
@@ -57,7 +57,8 @@ class Workload:
         return self.critical + self.normal
 
     def scaled(self, factor: float) -> Workload:
-        """All open arrivals at `factor` times their rates; closed loops stay."""
+        """The workload with open arrivals at `factor` times their rates; closed loops do not
+        change."""
         return Workload(
             tuple(s.scaled(factor) for s in self.critical),
             tuple(s.scaled(factor) for s in self.normal),
@@ -94,7 +95,7 @@ def _closed(*models: str) -> tuple[Stream, ...]:
 
 _FIVE = ("ResNet-152", "DenseNet-201", "VGG-19", "Inception-v3", "DistilBERT")
 
-#: Milliseconds between two requests of the recording: mean, deviation, least, most.
+#: Milliseconds between two requests of the recording: mean, standard deviation, least, most.
 _GAPS: Mapping[str, tuple[float, float, float, float]] = {
     "ResNet-152": (103.7, 12.5, 86, 183),
     "DenseNet-201": (192.9, 42.7, 87, 343),
@@ -121,11 +122,12 @@ WORKLOADS: Mapping[str, Workload] = {
     ),
 }  # fmt: skip
 
-#: The least load of open arrivals with which Miriam's gains can be had on its boards.
+#: The least load of open arrivals at which Miriam's gains are possible on its boards.
 #:
-#: The paper gives no latencies, but totals over sequential execution.  Beside a closed loop of
-#: short requests that total is at most 1 / (1 - load): a gain g needs a load of 1 - 1/g.  Where
-#: all arrivals are open (LGSVL), sequential execution serves 1/load of them: the gain is the load.
+#: The paper gives total throughputs over sequential execution, but no latencies.  Beside a closed
+#: loop of short requests such a ratio is at most 1 / (1 - load), so a gain g needs a load of 1 -
+#: 1/g.  If all arrivals are open (LGSVL), sequential execution serves 1/load of them, so the gain
+#: is the load.
 PAPER_LOADS: Mapping[str, float] = {
     "MDTB-B": 1 - 1 / 1.85,
     "MDTB-C": 1 - 1 / 1.79,

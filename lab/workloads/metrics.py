@@ -1,7 +1,8 @@
-"""What a co-run is judged by, as pure functions of times.
+"""The measures by which a co-run is judged, as pure functions of times.
 
-Input: latencies, counts, spans of blocks.  Output: ratios and quantiles.  Times of one call have
-one unit, whichever; nothing here measures.  Definitions are those of docs/workloads.md.
+Input: latencies, counts, spans of blocks.  Output: ratios and quantiles.  All times of one call
+must have the same unit, seconds or any other.  Nothing here measures.  Definitions are those of
+docs/workloads.md.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ def above(values: Sequence[float], bound: float) -> float:
 
 
 def queued(came: Sequence[float], took: Sequence[float]) -> list[float]:
-    """Latencies, waiting included, of requests that are served one after the other as they came.
+    """Latencies, including waiting, of requests that are served one at a time in order of arrival.
+    A stream has this waiting even if it runs alone.
 
-    came: ascending times;  took: how long each is served.  What a stream has even when alone.
+    came: times of arrival, ascending;  took: the service time of each
     """
     found, free = [], 0.0
     for at, time in zip(came, took, strict=True):
@@ -38,11 +40,12 @@ def queued(came: Sequence[float], took: Sequence[float]) -> list[float]:
 def normal_share(
     served: Mapping[str, int], solo: Mapping[str, float], seconds: float, duty: float
 ) -> float:
-    """Work of normal models done, as share of what critical ones leave possible.
+    """The work done by normal models, as a share of the work possible beside the critical ones.
 
-    served: inferences by model;  solo: seconds of one on the device alone
-    duty:   share of the device's time that the critical models need alone, below 1; 0 beside closed
-            loops of critical requests, which would take all of it: the share is then of the device
+    served: inferences by model;  solo: seconds of one inference alone on the device
+    duty:   the share of the device's time that the critical models need when alone, below 1.  Pass
+            0 if they are closed loops, which would take all of it: the result is then a share of
+            the device
     """
     if not 0 <= duty < 1:
         raise UsageError(
@@ -57,10 +60,10 @@ def normal_share(
 
 
 def sequential_rate(workload: Workload, solo: Mapping[str, float]) -> float:
-    """Requests per second if models run one by one, those in closed loops in turn.
+    """Requests per second if models run one at a time, closed loops taking turns.
 
-    Open arrivals take their part of the time first; above a load of 1 their queues grow, and closed
-    loops get nothing.
+    Open arrivals take their share of the time first.  Above a load of 1 their queues grow, and
+    closed loops get nothing.
     """
     load = workload.load(solo)
     opened = sum(s.arrival.rate for s in workload.streams)
@@ -76,7 +79,8 @@ def undisturbed_rate(workload: Workload, solo: Mapping[str, float]) -> float:
 
 
 def most_gain(workload: Workload, solo: Mapping[str, float]) -> float:
-    """The most that a total over sequential execution can be: arithmetic, not a measurement."""
+    """The upper bound of the throughput over that of sequential execution: computed, not
+    measured."""
     return undisturbed_rate(workload, solo) / sequential_rate(workload, solo)
 
 
@@ -101,15 +105,15 @@ def _warp_time(spans: Iterable[Resident]) -> float:
 
 
 def occupancy(spans: Iterable[Resident], sms: int, time: float, most: int = MOST_WARPS) -> float:
-    """Resident warps over all that `sms` multiprocessors could hold for so long; idle time counts.
-
-    most: warps that one holds
+    """Resident warps as a share of those that `sms` multiprocessors could hold during `time`, idle
+    time included.  most: warps that one multiprocessor holds
     """
     return _warp_time(spans) / (most * sms * time)
 
 
 def achieved_occupancy(spans: Sequence[Resident], most: int = MOST_WARPS) -> float:
-    """Resident warps while there is any on a multiprocessor, over the most: as profilers count.
+    """Resident warps as a share of `most`, over the time in which a multiprocessor has any, as
+    profilers count.
 
     This is Miriam's measure: (active warps / active cycles) / most warps.
     """

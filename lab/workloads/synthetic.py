@@ -1,4 +1,4 @@
-"""Arrivals with the statistics of a recording that nobody has.
+"""Arrivals with the statistics of a recording that is not public.
 
 Input: four statistics of gaps, a seed.  Output: times in seconds from the start.
 """
@@ -16,8 +16,9 @@ from tilewright.elastic.arrivals import RandomGaps, positive
 class Synthetic(RandomGaps):
     """Gaps with four statistics of a recording: a beta distribution between least and most.
 
-    mean, deviation, least, most: of the gaps, in seconds.  It is not the recording: the order of
-    its gaps is lost, and how streams that were recorded together depend on each other.
+    mean, deviation, least, most: of the gaps, in seconds.  It does not reproduce the order of the
+                                  recorded gaps, nor dependences between streams that were recorded
+                                  together.
     """
 
     mean: float

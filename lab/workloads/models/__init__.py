@@ -1,6 +1,7 @@
 """The models of the workloads by name, as ONNX with random weights (batch 1, f32).
 
-Output: `MODELS`.  Weights do not matter for what is measured; the same name gives the same bytes.
+Output: `MODELS`.  Weights are random, since times do not depend on them; the same name always gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["MODELS", "ModelOf", "model"]
 
 @dataclass(frozen=True)
 class ModelOf:
-    """How a model is made: a function, its arguments, and others for the same in small."""
+    """How a model is made: a function, its arguments, and other arguments for a small version."""
 
     make: Callable[..., ModelProto]
     full: Mapping[str, object]
@@ -38,7 +39,7 @@ class ModelOf:
         return self.make(**self.full)
 
     def build_small(self) -> ModelProto:
-        """All its kinds of layers, for tests: narrow, and on a small input."""
+        """A small version for tests: all kinds of layers, but narrow and with a small input."""
         return self.make(**{**self.full, **self.small})
 
 

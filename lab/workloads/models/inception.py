@@ -1,7 +1,7 @@
 """Inception-v3 as ONNX (Szegedy and others, 2015), without the auxiliary classifier.
 
-Input: the size of the image (at least 75), by how much widths are divided (for tests).  Output: a
-model of one input `image`, f32[1, 3, size, size].  Batch normalizations are folded.
+Input: the size of the image (at least 75 pixels), and a divisor of the widths (for tests).  Output:
+a model of one input `image`, f32[1, 3, size, size].  Batch normalizations are folded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onnx import ModelProto
 from lab.workloads.models.network import Activation, Network, Pair
 from lab.workloads.models.vision import CLASSES
 
-#: Channels, size and stride of a convolution; a stride of 2 comes without padding.
+#: Channels, size and stride of a convolution; with stride 2 there is no padding.
 Layer = tuple[int, int | Pair, int]
 
 
@@ -22,7 +22,7 @@ def _of(channels: int, size: int | Pair, stride: int = 1) -> Layer:
 
 
 def _around(inside: int, outside: int, count: int) -> tuple[Layer, ...]:
-    """A factored 7x7 convolution, `count` times two."""
+    """The layers of a factored 7x7 convolution: `count` pairs of 1x7 and 7x1."""
     sizes = ((1, 7), (7, 1)) if count == 1 else ((7, 1), (1, 7))
     last = 2 * count - 1
     return tuple(
@@ -50,12 +50,13 @@ class _Blocks:
         return self.conv(self.net.pool(x, 3, 1, "Average", pad=1), _of(channels, 1))
 
     def block(self, x: Activation, pooled: int, *branches: Sequence[Layer]) -> Activation:
-        """pooled: channels after the average pool; 0: a maximum with stride 2 instead"""
+        """A block of branches and a pool, joined.  pooled: channels after the average pool; 0: a
+        max pool with stride 2 instead"""
         last = self.averaged(x, pooled) if pooled else self.net.pool(x, 3, 2)
         return self.net.join(*(self.branch(x, b) for b in branches), last)
 
     def widest(self, x: Activation) -> Activation:
-        """Branches that end in a 1x3 and a 3x1 beside each other."""
+        """The widest block, with branches that end in a 1x3 and a 3x1 convolution side by side."""
 
         def split(x: Activation) -> list[Activation]:
             return [self.conv(x, _of(384, size)) for size in ((1, 3), (3, 1))]

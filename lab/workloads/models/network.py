@@ -1,7 +1,8 @@
 """A neural network as ONNX, layer by layer, with random weights from a seed.
 
-Input: layers in order, by calls.  Output: a `ModelProto` of opset 17.  Shapes are known at once, so
-a layer takes the number of its inputs from what comes before.  Weights keep activations near 1.
+Input: calls that add layers in order.  Output: a `ModelProto` of opset 17.  Shapes are known at
+once, so a layer takes its number of inputs from the previous layer.  Weights are scaled so that
+activations stay near 1.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Network:
         return Activation(name, tuple(shape))
 
     def image(self, size: int) -> Activation:
-        """f32[1, 3, size, size]"""
+        """An input f32[1, 3, size, size]."""
         return self.input("image", (1, 3, size, size))
 
     def constant(self, value: NDArray[np.generic]) -> str:
@@ -58,7 +59,7 @@ class Network:
         return name
 
     def normal(self, shape: Sequence[int], deviation: float) -> str:
-        """f32 weights around 0."""
+        """Random f32 weights around 0 with this standard deviation; returns their name."""
         drawn = self._rng.standard_normal(tuple(shape), dtype=np.float32)
         return self.constant(drawn * np.float32(deviation))
 
@@ -68,7 +69,7 @@ class Network:
     def op(
         self, kind: str, shape: Sequence[int], *inputs: Activation | str, **attributes: object
     ) -> Activation:
-        """A node of ONNX with one output of this shape."""
+        """Adds an ONNX node with one output of this shape."""
         name = f"v{len(self._nodes)}"
         names = [i.name if isinstance(i, Activation) else i for i in inputs]
         node = helper.make_node(kind, names, [name])
@@ -95,9 +96,10 @@ class Network:
         groups: int = 1,
         gain: float = 1.0,
     ) -> Activation:
-        """A convolution with bias, which keeps the extent (over the stride) if no padding is told.
+        """A convolution with bias.  Without `pad` the output's extent is the input's divided by the
+        stride.
 
-        gain: of the weights; below 1 where the result is added to others
+        gain: factor of the weights; below 1 if the result is added to others
         """
         kernel = pair(size)
         pads = pair(pad) if pad is not None else (kernel[0] // 2, kernel[1] // 2)
@@ -122,7 +124,7 @@ class Network:
         return self.op("Clip", x.shape, x, low, high)
 
     def norm(self, x: Activation) -> Activation:
-        """Batch normalization with statistics of a running model."""
+        """Batch normalization with stored statistics."""
         n = x.shape[1]
         scale, bias = self.between(0.5, 1.5, n), self.between(-0.2, 0.2, n)
         mean, variance = self.between(-0.2, 0.2, n), self.between(0.5, 1.5, n)
@@ -137,7 +139,8 @@ class Network:
         pad: int = 0,
         up: bool = False,
     ) -> Activation:
-        """up: whether a window that ends outside counts; averages count what is inside."""
+        """A pool.  up: whether a window that ends outside is used.  Averages are over elements
+        inside."""
         rounded = ceil if up else floor
         spatial = [rounded((n + 2 * pad - size) / stride) + 1 for n in x.shape[2:]]
         return self.op(
@@ -146,14 +149,14 @@ class Network:
         )  # fmt: skip
 
     def mean(self, x: Activation) -> Activation:
-        """All positions of an image as one, flat: [batch, channels]"""
+        """The mean over all positions of an image: [batch, channels]."""
         return self.flat(self.op("GlobalAveragePool", (*x.shape[:2], 1, 1), x))
 
     def flat(self, x: Activation) -> Activation:
         return self.op("Flatten", (x.shape[0], prod(x.shape[1:])), x, axis=1)
 
     def dense(self, x: Activation, outputs: int) -> Activation:
-        """A layer of [batch, inputs]."""
+        """A dense layer of an activation [batch, inputs]: [batch, outputs]."""
         weight = self.normal((x.shape[1], outputs), x.shape[1] ** -0.5)
         bias = self.between(-0.1, 0.1, outputs)
         return self.op("Gemm", (x.shape[0], outputs), x, weight, bias)
@@ -162,7 +165,7 @@ class Network:
         return self.op("Add", a.shape, a, b)
 
     def join(self, *parts: Activation) -> Activation:
-        """Channels of several images beside each other."""
+        """Several images joined along their channels."""
         first = parts[0].shape
         channels = sum(p.shape[1] for p in parts)
         return self.op("Concat", (first[0], channels, *first[2:]), *parts, axis=1)

@@ -16,7 +16,8 @@ GATES = {"GRU": 3, "LSTM": 4}
 
 
 def recurrent(cell: str, width: int = 512, layers: int = 2, steps: int = 100) -> ModelProto:
-    """cell: "GRU" or "LSTM"; output: the hidden state after each step, [steps, 1, width]"""
+    """A recurrent network.  cell: "GRU" or "LSTM".  Its output is the hidden state after each step,
+    [steps, 1, width]"""
     net = Network(cell)
     x = net.input("x", (steps, 1, width))
     axis = net.constant(np.array([1]))
@@ -24,7 +25,7 @@ def recurrent(cell: str, width: int = 512, layers: int = 2, steps: int = 100) ->
         rows = GATES[cell] * width
         weights = [net.normal((1, rows, width), width**-0.5) for _ in range(2)]
         bias = net.normal((1, 2 * rows), 0.1)
-        # PyTorch's GRU adds the bias of its candidate before the reset gate
+        # PyTorch's GRU adds the bias of the candidate state before the reset gate is applied
         more = {"linear_before_reset": 1} if cell == "GRU" else {}
         x = net.op(cell, (steps, 1, 1, width), x, *weights, bias, hidden_size=width, **more)
         x = net.op("Squeeze", (steps, 1, width), x, axis)
@@ -34,9 +35,9 @@ def recurrent(cell: str, width: int = 512, layers: int = 2, steps: int = 100) ->
 def encoder(
     layers: int, width: int = 768, heads: int = 12, tokens: int = 128, words: int = 30522
 ) -> ModelProto:
-    """BERT's encoder; output: the last hidden states, [1, tokens, width].
+    """BERT's encoder.  Its output is the last hidden states, [1, tokens, width].
 
-    DistilBERT has half the layers.  All tokens count (no mask); there is one kind of token.
+    DistilBERT has half the layers.  There is no mask, and only one type of token.
     """
     net = Network("BERT")
     ids = net.input("ids", (1, tokens), TensorProto.INT64)
@@ -86,7 +87,7 @@ def _attention(net: Network, x: Activation, heads: int) -> Activation:
 
 
 def _gelu(net: Network, x: Activation) -> Activation:
-    """x/2 (1 + erf(x/√2)), as PyTorch exports it."""
+    """GELU as PyTorch exports it: x/2 (1 + erf(x/√2))."""
     root, one, half = (net.constant(np.array(n, np.float32)) for n in (2**0.5, 1, 0.5))
     inner = net.op("Erf", x.shape, net.op("Div", x.shape, x, root))
     doubled = net.op("Mul", x.shape, x, net.op("Add", x.shape, inner, one))

@@ -1,8 +1,8 @@
 """Image classifiers as ONNX: those of MDTB, DISB and Miriam's figures.
 
-Input: the size of the image, by how much widths are divided (for tests), numbers of blocks.
-Output: models of one input `image`, f32[1, 3, size, size], and scores of classes.  Where a batch
-normalization follows a convolution it is folded into it, as exporters for inference do.
+Input: the size of the image, a divisor of the widths (for tests), numbers of blocks.  Output:
+models with one input `image`, f32[1, 3, size, size], and scores of classes.  A batch normalization
+after a convolution is folded into it, as exporters for inference do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLASSES = 1000
 
 
 def alexnet(size: int = 224, shrink: int = 1) -> ModelProto:
-    """The variant of one column (Krizhevsky 2014): 61 million weights."""
+    """AlexNet in the variant with one column (Krizhevsky 2014): 61 million weights."""
     net = Network("AlexNet")
     x = net.image(size)
     for channels, kernel, stride, pad, pooled in (
@@ -32,7 +32,8 @@ def alexnet(size: int = 224, shrink: int = 1) -> ModelProto:
 def _classified(
     net: Network, x: Activation, hidden: Sequence[int], classes: int = CLASSES
 ) -> Activation:
-    """Dense layers over all positions."""
+    """The classifier: dense layers over all positions, with `hidden` outputs each, then the
+    classes."""
     x = net.flat(x)
     for width in hidden:
         x = net.relu(net.dense(x, width))
@@ -40,7 +41,8 @@ def _classified(
 
 
 def cifarnet(size: int = 224, shrink: int = 1) -> ModelProto:
-    """Three convolutions and two dense layers made for 32x32; MDTB gives it 224x224."""
+    """CifarNet: three convolutions and two dense layers, made for 32x32; MDTB runs it on
+    224x224."""
     net = Network("CifarNet")
     x = net.relu(net.pool(net.conv(net.image(size), 32 // shrink, 5), 3, 2, up=True))
     for channels in (32, 64):
@@ -51,7 +53,7 @@ def cifarnet(size: int = 224, shrink: int = 1) -> ModelProto:
 
 
 def squeezenet(size: int = 224, shrink: int = 1) -> ModelProto:
-    """Version 1.1."""
+    """SqueezeNet, version 1.1."""
     net = Network("SqueezeNet")
     x = net.pool(net.relu(net.conv(net.image(size), 64 // shrink, 3, 2, pad=0)), 3, 2, up=True)
     for squeezed, expanded, pooled in (
@@ -65,7 +67,7 @@ def squeezenet(size: int = 224, shrink: int = 1) -> ModelProto:
 
 
 def vgg(blocks: Sequence[int], size: int = 224, shrink: int = 1) -> ModelProto:
-    """blocks: convolutions of 3x3 before each of the five pools"""
+    """VGG.  blocks: number of 3x3 convolutions before each of the five pools"""
     net = Network("VGG")
     x = net.image(size)
     for count, channels in zip(blocks, (64, 128, 256, 512, 512), strict=True):
@@ -75,12 +77,13 @@ def vgg(blocks: Sequence[int], size: int = 224, shrink: int = 1) -> ModelProto:
     return net.model(_classified(net, x, (4096 // shrink, 4096 // shrink)))
 
 
-#: Gain of a convolution whose result is added: sums of many blocks stay small.
+#: The gain of a convolution whose result is added to another: sums over many blocks stay small.
 ADDED = 0.3
 
 
 def resnet(blocks: Sequence[int], bottleneck: bool, size: int = 224, shrink: int = 1) -> ModelProto:
-    """blocks: of each of the four widths; version 1.5, whose stride is in the 3x3"""
+    """ResNet, version 1.5, whose stride is in the 3x3.  blocks: number of blocks at each of the
+    four widths"""
     net = Network("ResNet")
     x = net.relu(net.conv(net.image(size), 64 // shrink, 7, 2))
     x = net.pool(x, 3, 2, pad=1)
@@ -101,7 +104,7 @@ def resnet(blocks: Sequence[int], bottleneck: bool, size: int = 224, shrink: int
 
 
 def densenet(blocks: Sequence[int], size: int = 224, shrink: int = 1) -> ModelProto:
-    """blocks: layers of each dense block, of 32 new channels each"""
+    """DenseNet.  blocks: number of layers of each dense block; a layer adds 32 channels"""
     net = Network("DenseNet")
     growth = 32 // shrink
     x = net.pool(net.relu(net.conv(net.image(size), 2 * growth, 7, 2)), 3, 2, pad=1)
