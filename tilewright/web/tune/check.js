@@ -18,7 +18,7 @@ export async function check(engine, { source, onSend, signal = new AbortControll
   const ran = firstRun(engine, signal);
   const { checked, objective } = await recall(engine);
   if (checked === digest) return null;
-  // Loaded meanwhile, and only by pages that have something to check.
+  // Loaded while the page starts, and only by pages that have something to check.
   const [{ tune }, { socketSource }, { signedSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), import('./sources/signed.js'), ran]);
   const { key } = engine.parts.limits;
   const socket = () => socketSource(undefined, onSend);

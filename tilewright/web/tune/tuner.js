@@ -35,13 +35,13 @@ export class TuningSession {
   /** @type {T.Engine} */
   #engine;
 
-  /** As given, with defaults. @type {Tune.SessionOptions} */
+  /** The page's options, completed by defaults. @type {Tune.SessionOptions} */
   #options;
 
   /** @type {Tune.SessionState} */
   #state = 'created';
 
-  /** Results so far; they are kept while another tab has its turn. @type {Tune.Story} */
+  /** Results so far; they are kept while another tab tunes. @type {Tune.Story} */
   #story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map(), effects: new Map() };
 
   /** Ends the session: the page's signal fired, the engine was disposed, or its worker died. */

@@ -22,7 +22,7 @@ export type Mark = 'default' | 'lite' | 'extended';
 
 /** Where candidates come from: a server, a folder, the compiler in a worker. */
 export interface Source {
-  /** Where its candidates come from. */
+  /** The URL's origin that its candidates come from. */
   origin?: string;
   /** Whether every candidate is signed by the site's key. */
   signed?: boolean;
@@ -37,7 +37,7 @@ export interface Source {
    * Rejects with a `network` error if the connection is lost.
    */
   next(): Promise<Sent | { done: number } | null>;
-  /** The candidate that `next` will give, if it is here already. */
+  /** The candidate that `next` will give, if it has arrived already. */
   peek?(): Sent | null;
   result(result: Result): void;
   /** Sends a vote; called only if the site takes part.  Resolves when it is stored or refused. */
@@ -52,7 +52,7 @@ export type DeviceClass = {
 };
 export type Hello = {
   protocol: number; bundle: string; digest: string; device: string; browser: string; variant: string; objective: string;
-  /** Of the adapter, where the device is WebGPU: candidates that need others are not sent. */
+  /** On WebGPU, features of the adapter beyond the class; candidates that need others are not sent. */
   features: string[];
   /** Kernels to tune, hottest first, and their shares of the time, from 0 to 1. */
   specs: number[]; shares: number[];
@@ -60,14 +60,14 @@ export type Hello = {
   tried: Record<string, number[]>;
   /** Whether the site takes part in the vote: only then are results sent to a server. */
   share: boolean;
-  /** Only candidate 0 is wanted, of kernels for which the bundle has another one. */
+  /** True if only candidate 0 is wanted, of kernels for which the bundle has another one. */
   check: boolean;
 };
 /** The hello that a server gets: rounded shares, candidates tried in this visit alone; `skip`: how many of the first candidates may come last. */
 export type Told = Omit<Hello, 'share'> & { skip: number };
 /** By objective, a kernel's cost (docs/spaces.md): words of traffic, bytes of scratch. */
 export type Needs = Record<string, number>;
-/** Why nothing but the default schedule of a kernel is tried: it ends at run time; '' if more is. */
+/** Why only the default schedule of a kernel is tried: `extents`: its size is known only at run time; '' if other schedules are tried. */
 export type Fixed = '' | 'extents';
 /**
  * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
@@ -78,13 +78,13 @@ export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */
 export type Header = {
   spec: number; candidate: number; mark: Mark; schedule: string; checksum: string; digest: string;
-  /** What it needs of a device beyond its class (docs/spaces.md). */
+  /** Features that it needs of a device beyond the class (docs/spaces.md). */
   features?: string[];
   tiles: number;
   /** Tiles per ticket, by plan index. */
   grains: Record<string, number>;
   scratch: number; needs?: Needs | null; bytes: number;
-  /** By the site's key; sources/signed.js verifies it. */
+  /** The signature by the site's key; sources/signed.js verifies it. */
   signature?: string;
 };
 export type Result = { spec: number; candidate: number; verdict: Verdict };
@@ -140,15 +140,15 @@ export type Event =
     ratio: number; low: number; high: number;
     /** Milliseconds of the bundle's own kernel, on one thread; NaN if not measured. */
     own: number;
-    /** Of the whole trial, and of its stages (`Outcome`). */
+    /** Milliseconds of the whole trial, and of its stages (`Outcome`). */
     milliseconds: number; stages: Record<string, number>;
     /** The reason for the verdict, in words. */
     why: string;
   }
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
-  /** The host failed; no verdict on the candidate. */
+  /** The host failed, so there is no verdict on the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  /** Of a whole warm run of this plan. */
+  /** The milliseconds of a whole warm run of this plan. */
   | { type: 'latency'; round: number; plan: number; milliseconds: number }
   /** Progress of the whole-model comparison: pairs measured so far. */
   | { type: 'turns'; pairs: number }
@@ -170,7 +170,7 @@ export type KernelFigures = { candidate: number | null; schedule: string; millis
 export type SessionState = 'created' | 'waiting' | 'opening' | 'choosing' | 'trying' | 'adopting' | 'timing' | 'confirming' | 'closing' | 'resting' | 'ended';
 export type Summary = {
   rounds: number;
-  /** Time that tuning took. */
+  /** Seconds that tuning took. */
   seconds: number;
   /** Class of the device. */
   class: string;

@@ -25,7 +25,7 @@ type Measured = {
 /** Measures the gain of tuned kernels of all visits, after a running session has ended; the signal cancels it (`unknown`). */
 export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 'signal' | 'onEvent'>) => Promise<Gain>;
 
-/** Numbers are NaN if `why` has a reason for the lack of a result; otherwise `why` is ''. */
+/** `why`: the reason if there is no result; numbers are then NaN. Otherwise ''. */
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
 /** A kernel in use, and the one it is compared with; undefined: the bundle's own. */
 export type KernelPair = { winner: Tuner.Winner; back: Tuner.Winner | undefined };

@@ -35,7 +35,7 @@ export function listening({ device, probe }, slowest) {
 /** An engine on a new device; on WebAssembly if there is none in time. @type {Tune.ReplacedEngine} */
 export async function replacedEngine({ info: { url }, parts: { again, limits, elsewhere } }) {
   const onNewDevice = () => unlessSilent(START, (stop, heard) => again({ signal: stop.signal, onProgress: heard }));
-  // Not with the GPU's code variant.
+  // The GPU's code variant does not apply here.
   const onWasm = async () => elsewhere?.(WHY) ?? (await import('../../engine/engine.js')).load(url, { ...limits, variant: undefined, device: 'wasm' });
   try {
     return await firstStarted([

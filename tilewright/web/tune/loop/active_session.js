@@ -1,7 +1,8 @@
-// What a tuning session does while no other one tunes its bundle: opens all that it needs, tries candidates, settles what it found.
-// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels; its kernels as plain data, for
-// the `start` event and the summary, with times and gains from their trials: warm, alternating, one thread.  The latency of the whole model is
-// from the page's own runs if there were enough, else from extra runs.  tuner.js says when the session begins and ends.
+// The active part of a tuning session, while no other session tunes its bundle: opens its tools, tries candidates, checks and stores the
+// results. Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels; and plain data about
+// its kernels for the `start` event and the summary.  Times and gains of kernels are from their trials: warm, alternating, on one thread.
+// The latency of the whole model is from the page's own runs if there were enough, else from extra runs. tuner.js decides when the session
+// begins and ends.
 
 import { EngineError } from '../../engine/errors.js';
 import { backendOf } from '../backend/backend.js';
@@ -24,14 +25,14 @@ import { findTargets } from './hot_kernels.js';
 const KEEP_EVERY = 8;
 /** Host faults in a row that end a session. */
 const MOST_FAULTS = 3;
-/** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
+/** The number of candidates that passed their trial and then failed in the model, after which this device tries no more for the bundle. */
 const MOST_CAUGHT = 3;
 /** Estimated runs of the whole-model comparison at the end. */
 const LAST_RUNS = 60;
 /** Maximum share of `seconds` that is reserved for that comparison. */
 const LAST_SHARE = 0.2;
 
-/** From when a session alone tunes a bundle until it ends, or leaves the bundle to another tab. */
+/** One period in which this session alone tunes the bundle, until it ends or leaves the bundle to another tab. */
 export class ActiveSession {
   /** @type {Tune.Tools} */
   #tools;
@@ -48,13 +49,13 @@ export class ActiveSession {
   /** @type {Tune.Reports} */
   #reports;
 
-  /** What the engine runs on: the record is that of the device which the active session began on. @type {T.Device} */
+  /** The device of the engine when the active session began; the record belongs to it. @type {T.Device} */
   #began;
 
   /** Reports that are acknowledged after the end must not overwrite the record of a newer session. */
   #over = false;
 
-  /** Kernels of which the source has no more, with the checksum of their space. @type {Map<number, string | undefined>} */
+  /** Kernels for which the source has no more candidates, with the checksum of their space. @type {Map<number, string | undefined>} */
   #done = new Map();
 
   /** Host faults in a row. */
@@ -133,7 +134,7 @@ export class ActiveSession {
     if (!this.#over && engine.info.device === this.#began) await keep(engine, record);
   }
 
-  /** Reports what is known of a kernel. @param {number} spec */
+  /** Reports the measured ratios of a kernel. @param {number} spec */
   #tell(spec) {
     const { ledger } = this.#tools;
     if (this.#reports.tell(ledger.offers.get(spec), ledger.findings(spec), ledger.record.bad[spec])) ledger.told(spec);
@@ -149,7 +150,7 @@ export class ActiveSession {
     const { forecast, changed } = this.#tools;
     for (const [spec, checksum] of this.#done) {
       if (forecast.held(spec).length || changed.has(spec)) continue;
-      // In another space there are others.
+      // Another space has other candidates.
       if (checksum === this.#checksumOf(spec)) this.#tell(spec);
       this.#done.delete(spec);
     }
@@ -163,7 +164,7 @@ export class ActiveSession {
     return this.#story.rounds >= rounds || pace.spent >= 1000 * seconds - reserve;
   }
 
-  /** Tries one candidate after the other until none is left or a limit is reached, and settles what it found. */
+  /** Tries one candidate after the other until none is left or a limit is reached; then compares the whole model and stores the results. */
   async #rounds() {
     const tools = this.#tools;
     const { enter, onEvent, targets } = tools;
@@ -215,7 +216,7 @@ export class ActiveSession {
     return true;
   }
 
-  /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @type {Tune.TryNoted} */
+  /** Tries a candidate.  A fault of the host gives no verdict on it; after MOST_FAULTS faults in a row the session ends. @type {Tune.TryNoted} */
   async #attempt(sent) {
     const { inTurn, signal, onEvent } = this.#tools;
     const { spec, candidate } = sent.header;
@@ -241,7 +242,7 @@ export class ActiveSession {
     return found;
   }
 
-  /** Only the compiler's own came, so there is no gain to measure. */
+  /** True if only the compiler's own candidates were adopted, so that there is no gain to measure. */
   async #settleCheck() {
     const { engine, ledger, targets } = this.#tools;
     if (ledger.believed && ![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = engine.info.digest;
@@ -270,7 +271,7 @@ export class ActiveSession {
     return {
       protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
       variant: info.variant.name, features: info.adapter?.features ?? [], objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
-      // What is in hand need not be sent again.
+      // Candidates that have arrived need not be sent again.
       tried: Object.fromEntries(specs.map((spec) => [spec, [...ledger.done(spec), ...forecast.held(spec)]])),
     };
   }
@@ -315,7 +316,7 @@ export class ActiveSession {
   }
 }
 
-/** Runs pieces of work one after the other: a new welcome may take kernels out of use, but must not do so while a candidate is tried. @returns {Tune.Tools['inTurn']} */
+/** Runs pieces of work one after the other.  A new welcome may remove winners, and must not do so while a candidate is tried. @returns {Tune.Tools['inTurn']} */
 function oneByOne() {
   /** @type {Promise<unknown>} */
   let last = Promise.resolve();
@@ -327,8 +328,10 @@ function oneByOne() {
 }
 
 /**
- * Whether the source may say that the compiler's own candidate is another kernel than the bundle's, which then may go: only who
- * can change the bundle itself, that is its own origin, and if the bundle must be signed, who signs candidates too.
+
+ * Whether the source is believed if it says that the bundle's kernel is not the compiler's own, so that the bundle's kernel may be
+ * replaced.  Only a source that could change the bundle itself is believed: one of the bundle's own origin, which, if the bundle must be
+ * signed, also signs candidates.
  * @type {Tune.IsBelieved}
  */
 const isBelieved = ({ info, parts }, { origin, signed }) => signed || (origin === new URL(info.url).origin && parts.limits.key === undefined);

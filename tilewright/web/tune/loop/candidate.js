@@ -55,7 +55,7 @@ export async function handle(tools, sent, round) {
 /** Handles a candidate that passed its trial and failed in the model, whose memory it could write to. @type {Tune.Caught} */
 async function caught({ engine, ledger: { record } }, verdict) {
   record.caught++;
-  // A kernel that hung is gone with the engine's old workers.
+  // A kernel that hung ended with the engine's old workers.
   if (verdict !== 'hung') await guardOf(engine).renewed();
 }
 
@@ -107,7 +107,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   }
 }
 
-/** The result of a candidate that does not stay. @type {Tune.Gone} */
+/** The result for a candidate that was swapped in and removed again. @type {Tune.Gone} */
 const gone = (verdict, why) => ({ verdict, stays: false, better: false, before: NaN, after: NaN, why });
 
 /** Swaps a winner into the engine, where it may still be slower or be refused. @type {Tune.TakeIn} */

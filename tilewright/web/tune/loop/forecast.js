@@ -1,17 +1,17 @@
 // Learns from a session's trials which schedule choices are slow on this device, for all kernels, and picks the next candidate. Input:
 // candidates, measured ratios.  Output: the next candidate.  Nothing is measured here.  Only two kinds of candidates are dropped: those of
-// another space, and surplus ones while the compiler's own candidate has not come.
+// another space, and surplus ones while the compiler's own candidate has not arrived.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** A candidate waits if the logarithm of its expected speed is this far below that of its kernel's fastest. */
+/** A candidate is deferred if the logarithm of its expected speed is below that of its kernel's fastest by more than this. */
 const BEHIND = 0.15;
 /** The weight of one position in the source's order, in the same logarithm. */
 const PLACE = 0.02;
-/** A candidate that is expected to save this share of the model's time comes before the kernel whose turn it is. */
+/** A candidate that is expected to save at least this share of the model's time is tried before those of the kernel that is next in order. */
 const SAVING = 0.005;
-/** The share of an error by which the choices that explain it are corrected. */
+/** The share of a prediction error by which the effects of the differing choices are corrected. */
 const RATE = 0.8;
 /** The most candidates that are held; fewer if this device compiled them, since compiling takes time of the session. */
 const [MOST_IN_HAND, MOST_MADE] = [512, 32];

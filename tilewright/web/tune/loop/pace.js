@@ -21,7 +21,7 @@ const SPACE = 100;
 const PIECE = 50;
 /** The most milliseconds between two checks, in case an event was missed; also the most that a jump of the clock counts. */
 const NAP = 2000;
-/** Milliseconds after which a hidden page gives its turn to another tab. */
+/** Milliseconds after which a hidden page lets another tab tune. */
 const ABSENCE = 30_000;
 /** Size of the window of run times per plan. */
 const RECENT = 15;
@@ -234,7 +234,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       }
     },
 
-    /** Runs a job of the tuner in the engine's queue, in its turn or `now`; its time counts. */
+    /** Runs a job of the tuner in the engine's queue, within the budget or `now`; its time counts. */
     async job(work, now = false) {
       if (!now) await this.turn();
       signal.throwIfAborted();

@@ -11,14 +11,14 @@ export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
   /** Share of its plan's time, and of the time of all plans, each weighted equally. */
   part: number; share: number;
-  /** Of the kernel in use and of its whole plan, as profiled, possibly before warm-up. */
+  /** Milliseconds of the kernel in use and of its whole plan, from the profile, possibly before warm-up. */
   milliseconds: number;
   whole: number;
   /** Milliseconds of the bundle's own kernel in the latest trial; NaN before. */
   own: number;
   /** Whether the step can run alone, whatever data is in the arena (it gathers nothing). */
   alone: boolean;
-  /** Whether it is computed together with others, so that another kernel for it changes what they cost, too. */
+  /** Whether one dispatch computes it together with other steps, so that another kernel for it changes their cost, too. */
   joined: boolean;
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
@@ -47,7 +47,7 @@ export type MakePace = (parts: {
 export type Alone = <Value>(engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: (waited: boolean) => Promise<Value>) => Promise<Value>;
 export type Sent = {
   header: Header; module: Bytes;
-  /** Time that this device spent on compiling it. */
+  /** Milliseconds that this device spent on compiling it. */
   milliseconds?: number;
 };
 
@@ -59,33 +59,33 @@ export interface Connection {
   classes(): Promise<DeviceClass[]>;
   open(): Promise<void>;
   next(): ReturnType<Source['next']>;
-  /** The candidate that comes next, if it is here already. */
+  /** The next candidate, if it has arrived already. */
   peek(): Sent | null;
-  /** Asks for nothing more, and connects no more. */
+  /** Stops asking for candidates and connecting. */
   close(): void;
 }
 export type OpenForecast = (parts: {
   ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown' | 'inQuestion'>; objective: string;
-  /** By choice of a schedule, what it adds to the logarithm of a kernel's speed, as far as trials have taught; it is added to. */
+  /** For each choice of a schedule, its learned effect on the logarithm of a kernel's speed; the forecast updates it. */
   effects: Map<string, number>;
   /** A kernel's share of the time when the session began. */
   shareOf: (spec: number) => number;
 }) => Forecast;
 /** The choices of a schedule, by field. */
 export type Choices = Map<string, string>;
-/** The fastest schedule that is known of a kernel; `speed`: logarithm of its speed over that of the bundle's own. */
+/** The fastest known schedule of a kernel; `speed`: logarithm of its speed over that of the bundle's own. */
 export type Fastest = { choices: Choices; speed: number };
 /** Chooses which candidate is tried next. */
 export interface Forecast {
-  /** Takes what a source sent. */
+  /** Adds a candidate that a source sent. */
   take(sent: Sent): void;
-  /** The candidate whose turn it is; null if none may be tried, or if fewer than `least` are in hand that are not expected to be slow.  0: slow ones come as well. */
+  /** The candidate to try next; null if none may be tried, or if fewer than `least` held candidates are not expected to be slow.  With `least` 0 slow ones are tried, too. */
   next(least: number): Sent | null;
-  /** The candidate in hand that comes next if nothing else is sent or learned; null if all must wait. */
+  /** The held candidate that will be next if nothing else arrives or is learned; null if all must wait. */
   peek(): Sent | null;
-  /** Whether it must wait: it is expected to be slow, or its kernel's compiler's own comes first. */
+  /** Whether a candidate must wait: it is expected to be slow, or the compiler's own candidate of its kernel must be tried first. */
   waits(sent: Sent): boolean;
-  /** Candidates of this kernel that are in hand. */
+  /** The held candidates of this kernel. */
   held(spec: number): number[];
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
   learn(header: Header, ratio: number): void;
@@ -110,9 +110,9 @@ export type Tools = {
   won: Map<number, number>;
   compared: Map<string, Gains.Turns>;
   forecast: Forecast;
-  /** Notes what the session does now. */
+  /** Sets the session's state. */
   enter: (state: SessionState) => void;
-  /** Runs work after all that was given to it before. */
+  /** Runs a piece of work after all earlier ones have ended. */
   inTurn<Value>(work: () => Promise<Value>): Promise<Value>;
 };
 /** A kernel that a session changed: the winner in use before (undefined: the bundle's own), and whether the engine's own timing showed a gain at each swap. */
@@ -124,9 +124,9 @@ export type SessionOptions = Options & Required<Pick<Options, 'objective' | 'bud
 /** `left`: the bundle was left to another tab; without a summary if it was cancelled before there was one. */
 export type TakeTurn = (again: boolean) => Promise<{ summary: Summary | void; left: boolean }>;
 export type SessionWork = (signal: AbortSignal, leave: () => void, anew: boolean) => Promise<Summary>;
-/** `signal` of the options is the page's. */
+/** In the options, `signal` is the page's own signal. */
 export type ActiveSessionOptions = Omit<SessionOptions, 'budget' | 'absence'>;
-/** `signal`: ends the active session; `enter`: notes what the session does now. */
+/** `signal`: ends the active session; `enter`: sets the session's state. */
 export type ActiveSessionParts = { engine: Engine.Engine; options: ActiveSessionOptions; story: Story; pace: Pace; signal: AbortSignal; enter: (state: SessionState) => void };
 export type NextRound = (supply: ReturnType<OpenQueue>, latency: ReturnType<OpenLatency>) => Promise<boolean>;
 export type TryNoted = (sent: Sent) => ReturnType<Handle>;
@@ -174,7 +174,7 @@ export type Recovered = <Value>(start: Promise<boolean> | undefined, job: Promis
 export type StartAgain = (guilty: Winner[], whole: boolean) => Promise<boolean>;
 /** `slowest`: milliseconds of the engine's slowest run. */
 export type Answers = (engine: Engine.Engine, slowest: number) => Promise<boolean>;
-/** Looks are counted, not time. */
+/** Counts checks instead of time, since the device may sleep. */
 export type Listening = (parts: Pick<Engine.Engine['parts'], 'device' | 'probe'>, slowest: () => number) => (limit: number, each: number) => boolean;
 export type ReplacedEngine = (engine: Engine.Engine) => Promise<Engine.Engine>;
 export type Saying = (engine: Engine.Engine, sentence: string) => Engine.Engine;

@@ -1,7 +1,7 @@
-// What this device stores about tuning a bundle: winners, and which candidates were tried.
-// Input: an engine, a record.  Output: the record after a reload, verified by digest.  There is one record per bundle
-// name and device, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
-// kernels are kept that compute the same in the same plans.  It changes no engine.
+// What this device stores about tuning a bundle: winners, and which candidates were tried. Input: an engine, a record.  Output: the record
+// after a reload, verified by digest.  There is one record per bundle name and device, for the plain and relinked versions together.  A
+// record of another compiler or code variant is dropped.  After another build, winners are kept for kernels that compute the same in the
+// same plans.  This file changes no engine.
 
 import { sha256 } from '../../engine/files.js';
 import { backendOf } from '../backend/backend.js';
@@ -11,7 +11,7 @@ import { LATENCY } from '../loop/objective.js';
 import { tunedOf } from './engine_state.js';
 
 const CACHE = 'tilewright-tuned-1';
-/** Letters of the frame's digest, with which an entry begins. */
+/** The number of letters of the digest at the begin of a stored entry. */
 const SUM = 64;
 
 /** @param {T.Engine} engine */
@@ -23,7 +23,7 @@ export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname
 /** @param {T.Engine} engine @returns {Tune.TuningRecord} */
 const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], checked: '', caught: 0 });
 
-/** The record in memory; none after a start on another device, since it is that of the device before. @param {T.Engine} engine */
+/** The record in memory; undefined if it belongs to another code variant, because the engine moved to another device. @param {T.Engine} engine */
 function heldOf(engine) {
   const { record } = tunedOf(engine);
   return record?.variant === engine.info.variant.name ? record : undefined;
@@ -42,12 +42,12 @@ export async function recall(engine, anew = false) {
   return found;
 }
 
-/** Null if it does not fit. @param {T.Engine} engine */
+/** The stored record, adapted to this build; null if it does not fit. @param {T.Engine} engine */
 async function read(engine, key = keyOf(engine)) {
   const cache = await storage();
   const found = await cache.match(key);
   if (!found) return empty(engine);
-  // What storage damaged is dropped as a whole.
+  // A damaged entry is dropped as a whole.
   const bytes = new Uint8Array(await found.arrayBuffer());
   const frame = bytes.slice(SUM);
   if (new TextDecoder().decode(bytes.subarray(0, SUM)) !== await sha256(frame)) return null;
@@ -90,8 +90,9 @@ export async function aboutKernels({ parts: { manifest, file } }) {
 }
 
 /**
- * Stores the record without what other tabs found to be bad meanwhile; the next `restore` takes that out of this engine.
- * A device without storage is no error.
+
+ * Stores the record without the winners that other tabs found to be bad meanwhile; the next `restore` removes them from this engine, too.
+ * It is not an error if the device has no storage.
  * @type {Tune.Keep}
  */
 export async function keep(engine, record) {
@@ -105,7 +106,7 @@ export async function keep(engine, record) {
   });
 }
 
-/** Notes winners that must never run again: in this tab's record, and in the stored one, which a tab that tunes may have changed. @type {Tune.Condemn} */
+/** Marks winners that must never run again, in this tab's record and in the stored one, which another tab may have changed. @type {Tune.Condemn} */
 export async function condemn(engine, winners) {
   const record = await recall(engine);
   const forbidden = (/** @type {Tune.TuningRecord} */ where) => {
@@ -117,15 +118,15 @@ export async function condemn(engine, winners) {
   return record;
 }
 
-/** @type {Tune.Forbid} */
+/** Marks candidates of a kernel as bad and removes them from the winners. @type {Tune.Forbid} */
 function forbid(record, spec, candidates) {
   record.bad[spec] = [...new Set([...record.bad[spec] ?? [], ...candidates])];
   record.winners = record.winners.filter((winner) => winner.spec !== spec || !candidates.includes(winner.candidate));
 }
 
-/** Stores what `next` makes of the stored record, with no other tab in between. @type {Tune.ChangeRecord} */
+/** Replaces the stored record by `next` of it; no other tab can change it in between. @type {Tune.ChangeRecord} */
 async function changed(engine, next) {
-  // The engine may go over to another device meanwhile.
+  // Computed first, since the engine may move to another device meanwhile.
   const key = keyOf(engine);
   const work = async () => {
     const record = next(await read(engine, key).catch(() => null));
@@ -151,7 +152,7 @@ export async function erase(engine) {
   await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 
-/** The engine change that swaps a winner in; rejects with `input` if its code holds anything but a kernel. @type {Tune.ChangeOf} */
+/** The engine change that swaps a winner in; rejects with `input` if its code contains anything but a kernel. @type {Tune.ChangeOf} */
 export async function changeOf(engine, winner) {
   const { spec, tiles, grains, scratch } = winner;
   const { codeOf } = await backendOf(engine);

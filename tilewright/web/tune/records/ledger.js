@@ -1,11 +1,11 @@
-// The session's knowledge of a bundle's kernels: offered, tried, measured, in use.
-// Input: the device's record, offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
+// The session's knowledge of a bundle's kernels: which candidates are offered, tried, measured and in use. Input: the device's record,
+// offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
 
 /** Candidates with these verdicts must never run again. @type {Tune.Verdict[]} */
 export const BAD = ['wrong', 'trapped', 'hung'];
-/** Verdicts on candidates with correct results: only their times count. @type {Tune.Verdict[]} */
+/** Verdicts on candidates with correct results, by their times. @type {Tune.Verdict[]} */
 export const RIGHT = ['faster', 'same', 'slower'];
-/** The number of the compiler's own candidate, and one that stands for a bundle's kernel outside its space. */
+/** The number of the compiler's own candidate, and the number that stands for a bundle's kernel outside its space. */
 export const [COMPILERS, NONE] = [0, -1];
 
 /** @param {Record<string, number[]>} map @param {number} spec */
@@ -13,7 +13,7 @@ const listed = (map, spec) => (map[spec] ??= []);
 
 /** @type {Tune.OpenLedger} */
 export function openLedger(record, digest, objective, believed = true) {
-  // Verdicts depend on the objective, so a new one tries all again, except winners and bad candidates.
+  // Verdicts depend on the objective.  With another one all candidates are tried again, except winners and bad ones.
   if (record.objective !== objective) {
     Object.assign(record, { objective, tried: structuredClone(record.bad) });
     for (const { spec, candidate } of record.winners) listed(record.tried, spec).push(candidate);
@@ -33,12 +33,12 @@ export function openLedger(record, digest, objective, believed = true) {
 
     winner: (spec) => record.winners.find((winner) => winner.spec === spec),
 
-    /** How many times as fast as the bundle's own the kernel in use is. */
+    /** The speed of the kernel in use over that of the bundle's own. */
     gain(spec) {
       return this.winner(spec)?.ratio ?? 1;
     },
 
-    /** The gain was never measured: the winner is from another build, or replaced a wrong kernel. */
+    /** True if the gain was never measured: the winner is from another build, or replaced a wrong kernel. */
     unknown(spec) {
       return Boolean(this.winner(spec)?.moved) || this.refuted(spec);
     },
@@ -59,8 +59,9 @@ export function openLedger(record, digest, objective, believed = true) {
     },
 
     /**
-     * A relinked bundle runs a kernel that won the vote of other devices: not trusted until the compiler's own candidate agrees.
-     * That is what a source says of it, so only one that is `believed` can put the bundle's own kernel in question.
+
+     * True while the bundle's own kernel is not trusted: it won the vote of other devices, and the compiler's own candidate has not agreed
+     * with it yet.  Only a source that is `believed` can cast such doubt on a kernel.
      */
     inQuestion: (spec) => believed && (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== digest,
 
@@ -68,7 +69,7 @@ export function openLedger(record, digest, objective, believed = true) {
 
     tried: (spec) => [...listed(record.tried, spec), ...listed(answered, spec)],
 
-    /** Tried candidates, for the hello.  The compiler's own counts only if it was compared with this very build's kernel. */
+    /** Tried candidates, for the hello.  The compiler's own is included only if it was compared with the kernel of this same build. */
     done(spec) {
       return this.tried(spec).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === digest);
     },
@@ -81,7 +82,7 @@ export function openLedger(record, digest, objective, believed = true) {
       if (!known.includes(candidate)) known.push(candidate);
       if (BAD.includes(verdict)) {
         listed(record.bad, spec).push(candidate);
-        // That the crowd's candidate is bad is an answer, even if nothing else was measured.
+        // A bad candidate of the crowd is an answer to its question, even if nothing else was measured.
         if (candidate === gold?.b) ratiosOf(spec);
       } else if (RIGHT.includes(verdict) && ratio > 0) ratiosOf(spec).set(candidate, ratio);
     },
@@ -90,7 +91,7 @@ export function openLedger(record, digest, objective, believed = true) {
       record.sound[spec] = digest;
     },
 
-    /** The bundle's own kernel is wrong: no ratio to it counts, and the report says that the compiler's is better beyond measure. */
+    /** Notes that the bundle's own kernel is wrong: ratios to it do not count, and the report gives the compiler's an infinite ratio. */
     refute(spec) {
       record.refuted[spec] = digest;
       listed(record.bad, spec).push(offers.get(spec)?.default ?? NONE);

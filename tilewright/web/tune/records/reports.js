@@ -48,11 +48,11 @@ export function openReports({ source, record, digest, on, save }) {
       }
     },
 
-    /** Reports the best candidates of a kernel, of which `bad` gave no right results; false if there is nothing to report (yet). */
+    /** Reports the best candidates of a kernel; false if there is nothing to report yet.  `bad`: candidates that gave wrong results or failed. */
     tell(offer, found, bad = []) {
       if (!on || !offer || !found) return false;
       const { spec, checksum, gold: asked } = offer;
-      // With another default the store converts ratios to the compiler's own, so that one must be among them.
+      // If the default is not the compiler's own, the store converts ratios to the compiler's own, so the report must include it.
       if (offer.default !== COMPILERS && !found.has(COMPILERS)) return false;
       const ratioOf = (/** @type {number} */ candidate) => (candidate === offer.default ? 1 : found.get(candidate) ?? (bad.includes(candidate) ? 1e-9 : 0));
       const [a, b] = [ratioOf(asked?.a ?? NONE), ratioOf(asked?.b ?? NONE)];
@@ -90,7 +90,7 @@ function fitting(report, offer, answer) {
   return asked && isGold(offer) ? null : { ...report, gold: null };
 }
 
-/** Whether the question's answer is known; else it is about a candidate of the crowd, and a device that tried it on an earlier visit has none. @param {Tune.Offer} offer */
+/** True for a gold question, whose answer is known.  Other questions are about a candidate of the crowd; a device that tried it on an earlier visit has no answer. @param {Tune.Offer} offer */
 const isGold = ({ gold, count }) => (gold?.b ?? NONE) >= count;
 
 /** Rounds to three digits: measurements are no better, and more digits would identify the device. @param {number} ratio */

@@ -1,6 +1,6 @@
-// What arrives from servers and in lists of static builds: binary frames, the forms that the tuner relies on, the error for other ones.
-// Input: data from outside.  Output: the same data, or a frame's header and payload.  Values that a trial refuses (tiles, scratch) are not
-// checked here.
+// Checks data from servers and from lists of static builds: binary frames, and the forms of messages that the tuner relies on. Input: data
+// from outside.  Output: the same data, or a frame's header and payload; an error for any other form.  Tiles and scratch are not checked
+// here, since a trial checks them.
 //
 //    frame: header length (u32, little-endian), header (JSON, UTF-8), payload
 
@@ -15,15 +15,15 @@ const texts = (/** @type {any} */ value) => isLeft(value) || (Array.isArray(valu
 const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value);
 
 export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text, features: [text], least_l1: count, variant: text }];
-/** `schedule`: of the bundle's own kernel. */
+/** The form of an offer; `schedule` is that of the bundle's own kernel. */
 const OFFER = { spec: count, checksum: text, schedule: (/** @type {unknown} */ value) => isLeft(value) || text(value) };
 export const WELCOME = { kernels: [OFFER] };
 export const KERNEL = { spec: count, candidate: count, schedule: text, grains };
-/** Of the compiler in the page; without a header if a candidate cannot be made. */
+/** The form of a candidate from the compiler in the page; it has no header if the candidate cannot be made. */
 export const OFFERED = [{ ...OFFER, order: [count] }];
 export const MADE = { milliseconds: Number.isFinite };
 export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value) => value instanceof Uint8Array };
-/** Of a static build (docs/modes.md). */
+/** The form of the lists of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
   kernels: [{ ...OFFER, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && text(one.schedule) && grains(one.grains) && texts(one.features))] }],
@@ -32,7 +32,7 @@ export const LIST = {
 /** Most bytes of an answer over HTTP: device classes take some kilobytes. */
 const MOST_BYTES = 1 << 22;
 
-/** The JSON of an answer; rejects with `input` if it is longer than any of ours. @type {S.JsonOf} */
+/** The JSON of an answer; rejects with `input` if it is longer than MOST bytes, which no correct answer is. @type {S.JsonOf} */
 export async function jsonOf({ body }, what) {
   const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (body).getReader();
   const parts = [];

@@ -1,7 +1,7 @@
-// The connection to a source of candidates: retries with exponential backoff, and reconnects with all that was tried; and what is tried next.
-// Input: a source, a function that makes the hello, the forecast.  Output: classes, candidates, kernels that are done; the last error after
-// ATTEMPTS failures.  The queue asks the source until there is enough to choose from: a source that takes long, or is lost, delays no candidate
-// that has arrived.
+// The connection to a source of candidates, which reconnects with exponential backoff and lists all tried candidates; and the queue of
+// candidates to try. Input: a source, a function that makes the hello, the forecast.  Output: classes, candidates, kernels that are done;
+// the last error after ATTEMPTS failures.  The queue asks the source until it has enough candidates to choose from.  A slow or lost source
+// does not delay candidates that have arrived.
 
 import { EngineError } from '../../engine/errors.js';
 import { sleep, unless } from '../loop/pace.js';
@@ -34,7 +34,7 @@ export function openConnection({ source, hello, welcomed, signal, onEvent }) {
     }
   }
 
-  /** The welcome may come when nobody waits for it any more. @param {Tune.Welcome} welcome */
+  /** Handles a welcome, which may arrive after the caller stopped waiting for it. @param {Tune.Welcome} welcome */
   function greet(welcome) {
     ends.throwIfAborted();
     return welcomed(welcome);
@@ -71,21 +71,21 @@ export function openConnection({ source, hello, welcomed, signal, onEvent }) {
   };
 }
 
-/** Whether the connection is lost, which may be mended. @param {unknown} error */
+/** True if an error means that the connection is lost, so that connecting again may help. @param {unknown} error */
 export const isLost = (error) => error instanceof EngineError && error.code === 'network';
 
-/** Candidates, none of them expected to be slow, that are chosen from. */
+/** The number of candidates, not counting those expected to be slow, among which the next one is chosen. */
 const CHOICE = 8;
-/** Milliseconds to wait for so many; then one of fewer is tried. */
+/** Milliseconds to wait for this number of candidates; then one of those that have arrived is tried. */
 const TIMEOUT = 100;
-/** So many may come without a rest: all that come are compared with all in hand. */
+/** The number of candidates that may arrive without a pause in between: each arrival is compared with all held candidates, which takes time. */
 const AT_ONCE = 8;
 
 /** @type {Tune.OpenQueue} */
 export function openQueue({ line, forecast, pace, signal, isOver }) {
-  /** What the source was asked for and has not sent yet. @type {Promise<{sent?: Awaited<ReturnType<Tune.Connection['next']>>, error?: unknown}> | null} */
+  /** The request that the source has not answered yet. @type {Promise<{sent?: Awaited<ReturnType<Tune.Connection['next']>>, error?: unknown}> | null} */
   let coming = null;
-  /** The source has no more, or is lost. */
+  /** True once the source has no more candidates, or is lost. */
   let dry = false;
   /** @type {unknown} */
   let failure = null;
@@ -108,7 +108,7 @@ export function openQueue({ line, forecast, pace, signal, isOver }) {
           late = null;
           const one = forecast.next(1);
           if (one) return one;
-          // A new welcome has emptied the hand.
+          // A new welcome has dropped all held candidates.
           continue;
         }
         coming = null;
@@ -119,7 +119,7 @@ export function openQueue({ line, forecast, pace, signal, isOver }) {
         if (!sent) continue;
         forecast.take(sent);
         const { milliseconds = 0 } = sent;
-        // It was compiled here, which took time of the session.
+        // This device compiled it, and that time counts as tuning time.
         pace.spend(milliseconds);
         if (milliseconds || ++arrivals % AT_ONCE === 0) await pace.turn();
         if (milliseconds && isOver()) return forecast.next(1);

@@ -78,7 +78,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     }
   }
 
-  /** How many candidates wait; kernels that have no more come at once, and are as many as the page named. */
+  /** The number of waiting candidates.  Notices that a kernel is done are not counted: there is at most one per kernel of the page. */
   const waiting = () => inbox.filter((entry) => 'header' in entry).length;
 
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */

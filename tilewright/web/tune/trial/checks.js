@@ -1,11 +1,11 @@
-// Checks a kernel by its results in the memory of a trial, on any device. Input: the operations of the memory (`Tune.Bench`).  Output:
-// expected results with their tolerance; what is wrong with a kernel, or ''.
+// Checks a kernel by its results in the memory of a trial, on any device.  Input: the operations of the memory (`Tune.Bench`).  Output:
+// expected results with their tolerance; a sentence about what is wrong with a kernel, or ''.
 
 import { allowed, difference, filled, isFloat, spread } from './inputs.js';
 
 /** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
 const DOUBTS = 4;
-/** The most that is added, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
+/** The most that is added, as a multiple of the basic tolerance (1 % of the largest element).  Without this limit one element at a step of `round` would raise the tolerance for all others. */
 export const MOST_DOUBT = 500;
 
 /** The browser does not accept the kernel. */
@@ -56,7 +56,7 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
   async function differs(name) {
     const { facts: { buffers: [{ dtype }] }, sets } = current();
     const { wanted } = sets[name];
-    // NaN and infinities would spoil it, so `special` uses the tolerance of ordinary numbers.
+    // NaN and infinities give no useful tolerance, so `special` uses that of ordinary numbers.
     const usual = name === 'special' ? 'random' : name;
     const limit = sets[usual].allowed;
     const found = await output();
@@ -67,7 +67,7 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
     return difference(kept, wanted, sets[usual].allowed);
   }
 
-  /** What is wrong with a kernel on any input set, or ''; throws Trapped. @type {Tune.Check} */
+  /** A sentence about what is wrong with a kernel on any input set, or ''; throws Trapped. @type {Tune.Check} */
   async function check(runner) {
     for (const [name, set] of Object.entries(current().sets)) {
       await begin(name);

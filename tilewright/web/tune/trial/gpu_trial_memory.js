@@ -72,7 +72,7 @@ async function patiently(work) {
   return work.finally(end);
 }
 
-/** No heartbeats while the GPU works: if it does not answer, the page ends this worker. */
+/** Sends no heartbeats while the GPU works: if the GPU does not answer, the page ends this worker. */
 export const beating = () => () => {};
 
 /** @type {Tune.OpenBench} */
@@ -92,7 +92,7 @@ export async function open({ code, bytes, powerPreference }) {
   }
 }
 
-/** True if kernels are timed by the device's clock. */
+/** True if the device's timestamps measure the kernels' times. */
 export const hasStamps = () => Boolean(stamps);
 
 /** Sets the kernel whose buffers the memory holds. @param {Tune.LoadedKernel | null} next */

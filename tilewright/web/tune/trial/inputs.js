@@ -1,6 +1,6 @@
 // Test inputs for kernels, and the comparison of two kernels' results. Input: a buffer's description, the name of an input set, a seed.
-// Output: the buffer's contents, the same for the same arguments; or what is wrong with a result.  Work on large buffers yields to other
-// work in between (yielding.js).
+// Output: the buffer's contents, the same for the same arguments; or a sentence about how a result differs.  Work on large buffers yields
+// to other work in between (yielding.js).
 //
 //     random    usual magnitudes; also used for timing
 //     edge      whole rows of zeros, both signs, tiny and large numbers, a few denormals; ends of integer ranges
@@ -13,7 +13,7 @@ const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8A
 /** @type {Record<string, [number, number]>} */
 const RANGES = { i8: [-128, 127], u8: [0, 255], i16: [-1000, 1000], i32: [-1000, 1000], i64: [-8, 8], bool: [0, 1] };
 const EDGES = [0, -0, 1, -1, 1000, -1000, 1e-6, -0.5];
-/** A few denormals only: arithmetic on them is about a hundred times slower, and 8 % of them make a product six times slower. */
+/** Only a few are denormals: arithmetic on denormals is about a hundred times slower, so that with 8 % of them a product takes six times as long. */
 const DENORMALS = [1e-42, -1e-40];
 const SPECIALS = [NaN, Infinity, -Infinity];
 /** One float in RARE is a denormal or special value. */

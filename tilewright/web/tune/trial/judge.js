@@ -17,7 +17,7 @@ const LONG = 250;
 const COSTLY = 100;
 /** A candidate slower by this factor is not compared further. */
 const FAR = 1.5;
-/** The number of alternating measurements that must agree on this. */
+/** The number of alternating measurements that must all show this factor. */
 const LOOKS = 3;
 /** Cold code is about 10 times slower than optimised code: a candidate slower by this factor stays slower once optimised. */
 const HOPELESS = 40;
@@ -165,8 +165,9 @@ class Judge {
   }
 
   /**
-   * Checks the kernels in use against the compiler's own (`runner`).  Both the bundle's kernel, to which later candidates are
-   * compared, and an earlier winner must agree with it.
+
+   * Compares the kernels in use with the compiler's own (`runner`).  Both the bundle's kernel, to which later candidates are compared, and
+   * an earlier winner must agree with it.
    * @type {Tune.Question}
    */
   async #question(facts, runner, incumbent) {
@@ -267,7 +268,8 @@ class Judge {
   }
 
   /**
-   * The verdict on a candidate that is too slow to be warmed up, which takes many tiles; null if it may not be too slow. `least`:
+
+   * The verdict `slower` for a candidate that is so slow that warming it up would take too long; null if that is not certain.  `least`:
    * milliseconds of the kernel in use.
    * @type {Tune.Hopeless}
    */
@@ -283,8 +285,9 @@ class Judge {
   }
 
   /**
-   * The verdict on a candidate that is so slow that no precise ratio is needed; null if it may not be.  One busy moment of the machine must
-   * not decide, so several alternating measurements have to agree.
+
+   * The verdict `slower` for a candidate that is so slow that no precise ratio is needed; null if that is not certain.  Several
+   * alternating measurements must agree, so that one busy moment of the machine does not decide.
    * @type {Tune.FarSlower}
    */
   async #farSlower(runner, other) {
@@ -310,7 +313,7 @@ const BUILT_IN = [
   Int32Array, Uint32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array, TextDecoder, TextEncoder,
   WebAssembly, WebAssembly.Module, WebAssembly.Instance, WebAssembly.Memory, WebAssembly.Table, WebAssembly.Global,
   Object.getPrototypeOf([][Symbol.iterator]()), Object.getPrototypeOf(new Map()[Symbol.iterator]()),
-  // Browsers may hide it without isolation.
+  // Without cross-origin isolation browsers may not have it.
   ...(globalThis.SharedArrayBuffer ? [SharedArrayBuffer] : []),
 ];
 

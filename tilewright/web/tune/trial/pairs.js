@@ -10,7 +10,7 @@ import { judged, median, SURE } from './statistics.js';
  */
 const SHORT = { least: 10, most: 320, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
-/** The most rounds of a kernel that need not be faster: with more, one that is slightly slower could pass. */
+/** The most rounds for a kernel that only has to be as fast: with more rounds a slightly slower one could pass by chance. */
 const MOST_GRANTED = 80;
 /** The least parts of a long kernel in a group, and the most groups.  Each group has a ratio per round, so fewer rounds are enough. */
 const [GROUP, MOST_GROUPS] = [8, 4];
@@ -26,7 +26,7 @@ const MANY = 30;
 const WORTH = 1.03;
 /** A short kernel that seems slower is measured until its interval's upper end falls below this. */
 const HOPE = 1.06;
-/** Multiple of the time limit after which it gives up even without an interval: other work keeps the core busy. */
+/** Multiple of the time limit after which it gives up even without an interval, because other work keeps the core busy. */
 const HOPELESS = 6;
 /**
  * The most lost pairs (interrupted, or timed by a clock that jumped), besides one for each good pair; and the most before the first good
@@ -116,7 +116,7 @@ const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
  * @type {Tune.Contest}
  */
 export async function contest(pairs, { margin, grant }, overs) {
-  // With a grant, equal kernels must be able to win, which takes whole rounds.
+  // With a grant, an equally fast kernel must be able to win, which needs whole rounds.
   const helped = { ...pairs, granted: grant > 1, measure: async (/** @type {number} */ part, /** @type {number} */ order) => {
     const found = await pairs.measure(part, order);
     return found && { ...found, first: grant * found.first };

@@ -4,7 +4,9 @@
 // The estimate is the Hodges-Lehmann centre of the rounds' log ratios.  The interval is that of Wilcoxon's signed-rank test.  Outliers, for
 // example from a busy core, hardly move either.
 
-/** Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
+/**
+
+ * Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
  * slower kernel (benchmarks/serving/crowd.py). */
 export const SURE = 3.3;
 /** Times are clipped to this multiple of their part's median. */
@@ -20,7 +22,7 @@ export function median(values) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** The Walsh averages, sorted: means of all pairs of values, each with itself too. @param {number[]} values */
+/** The Walsh averages, sorted: the means of all pairs of values, including each value with itself. @param {number[]} values */
 function pairMeans(values) {
   const means = new Float64Array(values.length * (values.length + 1) / 2);
   let at = 0;

@@ -1,5 +1,5 @@
 // The trial worker's own memory, apart from the model's: runs kernels there and checks their effects. Input: facts of a specification,
-// kernels.  Output: results; what is wrong with a kernel, or ''.
+// kernels.  Output: results; a sentence about what is wrong with a kernel, or ''.
 //
 // Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out of bounds.  The
 // memory grows as kernels need.
@@ -29,7 +29,7 @@ let memory;
 let scratch = { address: 0, bytes: 0 };
 /** Address of the first buffer. */
 let base = 0;
-/** The bundle's own kernels, and how many there are. @type {WebAssembly.Module} */
+/** The module of the bundle's own kernels, and the number of kernels in it. @type {WebAssembly.Module} */
 let bundled;
 let slots = 0;
 /** The kernel whose buffers the memory holds. @type {Tune.LoadedKernel | null} */
@@ -62,7 +62,7 @@ export const use = (next) => (loaded = next);
 /** @param {number} address @param {number} length */
 const bytesAt = (address, length) => new Uint8Array(memory.buffer, address, length);
 
-/** Compiles a module of `count` kernels; rejects with Refused if it is invalid or holds anything else. @type {Tune.Compiled} */
+/** Compiles a module of `count` kernels; rejects with Refused if it is invalid or contains anything else. @type {Tune.Compiled} */
 export async function compiled(bytes, count = 1) {
   const objection = objectionTo(bytes, kernelsOf(count));
   if (objection) throw new Refused(`its module is not one of Tilewright's: ${objection}`);

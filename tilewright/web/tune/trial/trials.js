@@ -17,7 +17,7 @@ const SPARE = 64 * 2 ** 20;
 const IDLE = 8;
 /** Milliseconds without a heartbeat after which a kernel counts as hung. */
 const TIMEOUT = 4000;
-/** Milliseconds between two checks of that. */
+/** Milliseconds between two checks of the heartbeat. */
 const LOOK = 250;
 /** Share of TIMEOUT after which the page's own device must have answered: a candidate may block the whole GPU before its worker is missed. */
 const SHARE = 0.5;
@@ -74,7 +74,7 @@ class TrialWorker {
   #asked = 0;
   #trusted = NaN;
 
-  /** It is watched only from `take` on. @param {Tune.Launching} launching @param {object} given for its bench */
+  /** Starts a worker.  Its heartbeats are checked only after `take`. @param {Tune.Launching} launching @param {object} given for its bench */
   constructor({ start, patience, silent, remember }, given) {
     this.#patience = patience;
     this.#taken = silent;
@@ -187,7 +187,7 @@ class TrialWorker {
     return this.#idle > IDLE;
   }
 
-  /** What to tell it about a kernel that needs `bytes`. @type {Tune.BriefOf} */
+  /** The facts to send to the worker about a kernel that needs `bytes`, and the kernels that it must drop. @type {Tune.BriefOf} */
   briefOf(spec, bytes, facts) {
     this.#largest = Math.max(this.#largest, bytes);
     const known = this.#told.get(spec);
@@ -396,7 +396,7 @@ class Trials {
     this.#end();
     const worker = await this.#ready();
     const { module, verdict, why, milliseconds } = await this.#ask(worker, work, read(facts), { confirm: true, facts });
-    // Its own module is optimised code by now.
+    // Keeps the first worker's module, whose code is optimised by now.
     return {
       ...outcome, ...(!module && { verdict, why, module }),
       milliseconds: outcome.milliseconds + milliseconds, stages: { ...outcome.stages, confirm: milliseconds },

@@ -65,7 +65,7 @@ type Tried = {
   /** True if the candidate is the compiler's own and serves as reference: its results are correct, and the kernel in use is checked. */
   judge: boolean;
 };
-/** `bytes`: of the kernel's buffers. */
+/** `bytes`: size of the kernel's buffers. */
 export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
 /** By input set, the results of a kernel's reference. */
 export type Expected = Record<string, any>;
@@ -167,7 +167,7 @@ export interface Bench {
   /** Sends heartbeats while a request is open, if a hanging device would stop them; returns a function that ends them. */
   beating: () => () => void;
 }
-/** How its kernels are timed. */
+/** How a device's kernels are timed. */
 export interface Clock {
   readonly finest: number;
   readClock: () => void;
@@ -199,7 +199,7 @@ export type LoadedKernel = {
   known: Map<string, Runner>;
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
-/** Numbers packed as f16 in words. */
+/** Numbers packed as f16, two in a word. */
 export type HalvesOf = (numbers: Float32Array) => Uint32Array;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: SpecFacts, reference: Runner | null, expected: Expected | null) => Promise<void>;
@@ -214,7 +214,7 @@ export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | 
 export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
 export type Doubt = (name: string) => Promise<void>;
 export type Differs = (name: string) => Promise<string>;
-/** A stopwatch; `end` ends a stage. */
+/** Milliseconds of a trial by stage; `end` ends a stage and adds its time. */
 export type Stages = { milliseconds: Record<string, number>; spent(): number; end(stage: string): void };
 /** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
