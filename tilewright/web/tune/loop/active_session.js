@@ -328,7 +328,6 @@ function oneByOne() {
 }
 
 /**
-
  * Whether the source is believed if it says that the bundle's kernel is not the compiler's own, so that the bundle's kernel may be
  * replaced.  Only a source that could change the bundle itself is believed: one of the bundle's own origin, which, if the bundle must be
  * signed, also signs candidates.

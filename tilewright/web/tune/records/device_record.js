@@ -90,7 +90,6 @@ export async function aboutKernels({ parts: { manifest, file } }) {
 }
 
 /**
-
  * Stores the record without the winners that other tabs found to be bad meanwhile; the next `restore` removes them from this engine, too.
  * It is not an error if the device has no storage.
  * @type {Tune.Keep}

@@ -59,7 +59,6 @@ export function openLedger(record, digest, objective, believed = true) {
     },
 
     /**
-
      * True while the bundle's own kernel is not trusted: it won the vote of other devices, and the compiler's own candidate has not agreed
      * with it yet.  Only a source that is `believed` can cast such doubt on a kernel.
      */

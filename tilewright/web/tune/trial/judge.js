@@ -165,7 +165,6 @@ class Judge {
   }
 
   /**
-
    * Compares the kernels in use with the compiler's own (`runner`).  Both the bundle's kernel, to which later candidates are compared, and
    * an earlier winner must agree with it.
    * @type {Tune.Question}
@@ -268,7 +267,6 @@ class Judge {
   }
 
   /**
-
    * The verdict `slower` for a candidate that is so slow that warming it up would take too long; null if that is not certain.  `least`:
    * milliseconds of the kernel in use.
    * @type {Tune.Hopeless}
@@ -285,7 +283,6 @@ class Judge {
   }
 
   /**
-
    * The verdict `slower` for a candidate that is so slow that no precise ratio is needed; null if that is not certain.  Several
    * alternating measurements must agree, so that one busy moment of the machine does not decide.
    * @type {Tune.FarSlower}

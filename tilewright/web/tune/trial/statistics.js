@@ -5,7 +5,6 @@
 // example from a busy core, hardly move either.
 
 /**
-
  * Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
  * slower kernel (benchmarks/serving/crowd.py). */
 export const SURE = 3.3;
