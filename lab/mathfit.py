@@ -105,7 +105,7 @@ def remez(fn: Real, low: float, high: float, degree: int, weight: Real) -> list[
     """The polynomial with the smallest weighted maximal error."""
     grid = [low + (high - low) * (1 - math.cos(math.pi * i / 3000)) / 2 for i in range(3001)]
     values = [fn(x) for x in grid]
-    # weights are divided by, so the weight 0 (at 0) is raised; such points do not matter
+    # errors are divided by these, so weights near 0 are raised to 1e-7
     scale = [max(weight(x), 1e-7) for x in grid]
     n = degree + 2
     points = [round(3000 * i / (n - 1)) for i in range(n)]

@@ -1,4 +1,5 @@
-"""Miriam's own policy (SenSys 2023): which shards of a normal kernel go beside a critical kernel.
+"""Miriam's policy (SenSys 2023): chooses the shards of a normal kernel that run beside a critical
+one.
 
 Input: costs of a normal and a critical kernel, the GPU.  Output: scores, the candidates that are
 kept, the shard to start.  Where the paper is silent, docs/decisions/0031 decides.
@@ -88,9 +89,11 @@ def shortlist(kernel: KernelCost, critical: KernelCost, gpu: Gpu) -> tuple[Shard
 def shard(kernel: KernelCost, critical: KernelCost, gpu: Gpu, used: int) -> Shard | None:
     """The next shard by the shaded binary tree; None: nothing may go beside the critical kernel.
 
-    used: blocks of normal kernels that run already The root is the whole kernel.  A node with more
-    blocks than are free is split; a node with too many threads is shaded: its threads do the work
-    of two.  The head of the tree is the shard to start.
+    used: blocks of normal kernels that run already
+
+    The root is the whole kernel.  A node with more blocks than are free is split; a node with too
+    many threads is shaded: its threads do the work of two.  The head of the tree is the shard to
+    start.
     """
     candidates = shortlist(kernel, critical, gpu)
     blocks = gpu.sms - critical.tiles % gpu.sms - used

@@ -104,11 +104,12 @@ def peak(target: WasmTarget) -> CompiledKernel:
         if target.fma:
             # the sum is the last operand, as in a matmul: engines reuse its register
             return Assign(chain, op("f32x4.relaxed_madd", factor, term, chain))
-        # here the product must depend on the chain, or all chains would share it
+        # the product must depend on the chain: engines would compute a common product once for all
+        # chains
         return Assign(chain, op("f32x4.add", op("f32x4.mul", chain, factor), term))
 
     def start(n: int) -> Expr:
-        # depends on memory, or an engine could compute the chains ahead of time
+        # starts from memory, so that an engine cannot compute the chains when it compiles
         return op("f32x4.splat", op("f32.convert_i32_s", op("i32.add", seed, const(n))))
 
     work = tuple(step(c) for _ in range(UNROLL) for c in chains)

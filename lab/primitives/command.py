@@ -96,7 +96,7 @@ def primitives(
                 hint=one_of(able),
             )
     documents = [findings.read(path) for path in add or ()]
-    file = None if output is None else Output(output, lambda _: True)  # `read` checks
+    file = None if output is None else Output(output, lambda _: True)  # the type is checked below
     if file is not None:
         file.check()
         if file.path.is_file():

@@ -14,9 +14,10 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """An element type.  size: in bytes;  numpy: NumPy's name;  code: of the struct module
+    """An element type.  size: in bytes;  numpy: NumPy's name;  code: its letter in the struct
+    module
 
-    There are no others than those below, so they compare by identity.
+    All element types are defined below, so they compare by identity.
     """
 
     name: str

@@ -36,7 +36,7 @@ class TilewrightError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain data, for `--json` and for the browser."""
+        """The error as plain data, for `--json` and for the browser."""
         facts = {k: _plain(v) for k, v in self.facts.items()}
         return {"code": self.code, "message": self.message, "hint": self.hint, "facts": facts}
 

@@ -33,7 +33,7 @@ def cast(x: Array, dtype: DType) -> Array:
     if x.dtype.kind == "f" and dtype.kind in ("int", "uint"):
         limits = np.iinfo(dtype.numpy)
         whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
-        # no float equals the largest i64: compare first, convert only what fits
+        # the largest i64 is not a float: converts only numbers that compare as smaller
         inside = (whole > limits.min) & (whole < float(limits.max))
         result = np.where(inside, whole, 0).astype(dtype.numpy)
         ends = np.where(whole > 0, limits.max, limits.min).astype(dtype.numpy)

@@ -29,7 +29,7 @@ if sys.platform != "win32":
     import fcntl
 
 Buffer = bytes | bytearray | memoryview
-#: By section, its files: path below the folder → digest.
+#: For each section its files: path below the folder → digest.
 Sections = dict[str, dict[str, str]]
 RECORD = "written-by-tilewright.json"
 PART = ".part-"
@@ -41,7 +41,9 @@ _HINT = "Move it away, or choose another folder"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """sections: the files of each section
+    """The content of the record file.
+
+    sections: the files of each section
     writing: files that a writer is about to write, so that they are known if it is killed; each
              with the digests that it may have meanwhile
     old: blobs that no manifest names any more; a reader of the previous manifest may still load

@@ -1,6 +1,7 @@
 """`elastic`: writes a CUDA source whose kernels can be stopped between tiles and resumed.
 
-Input: a .cu file.  Output: the same with elastic forms beside its kernels, and a report of each.
+Input: a .cu file.  Output: the source with an elastic form added for each kernel, and a report on
+each kernel.
 """
 
 from __future__ import annotations

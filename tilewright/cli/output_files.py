@@ -61,7 +61,7 @@ class Output:
             with self.path.open("wb") as file:
                 yield file
             return
-        with replacing(self.path.resolve()) as file:  # what a link leads to, not the link
+        with replacing(self.path.resolve()) as file:  # replaces the target of a link, not the link
             yield file
 
     def write(self, data: bytes) -> None:

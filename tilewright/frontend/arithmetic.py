@@ -1,7 +1,7 @@
 """Arithmetic on graph nodes, for the formulas of operator functions: numbers become constants.
 
 Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py; it adds no op and
-knows nothing of ONNX.  Elements at known positions become views where positions follow a pattern:
+does not depend on ONNX.  Elements at known positions become views where positions follow a pattern:
 slices, flips and repeats take no memory; a table of positions would.
 """
 
@@ -88,7 +88,7 @@ def equal(a: Term, b: Term) -> Node:
 
 
 def where(condition: Node, a: Term, b: Term) -> Node:
-    """`a` where the condition holds, else `b`; at least one of them is a node."""
+    """Elementwise: `a` if the condition holds, else `b`.  At least one of both is a node."""
     like = a if isinstance(a, Node) else of_kind(b, Node, "a choice of two numbers")
     left, right = (t if isinstance(t, Node) else scalar_like(t, like) for t in (a, b))
     return elementwise("where", condition, left, right)

@@ -272,7 +272,7 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> obje
 def _located(
     error: TilewrightError, model: Model, node: NodeProto, operands: Sequence[Node | None]
 ) -> TilewrightError:
-    """The same error with the place where it happened."""
+    """The error with facts about the node, operator, opset and operands that it is about."""
     if "node" in error.facts:
         return error  # from a subgraph: the innermost node says more
     given = [x for x in operands if x is not None]

@@ -225,7 +225,7 @@ def _is_count(text: str) -> bool:
 
 
 def read_tensor(tensor: TensorProto, folder: Path | None, dtype: DType) -> Array:
-    """The tensor's value, read from the model now."""
+    """Reads the tensor's value from the model file, as an array of `dtype`."""
     if is_external(tensor):
         path, offset, length = _place(tensor, folder)
         if tensor.data_type in HALVES:

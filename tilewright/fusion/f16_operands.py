@@ -63,7 +63,7 @@ def is_worthwhile(kernel: Kernel, ops: Operands) -> bool:
 
 
 def reading_halves(kernel: Kernel, number: int) -> Kernel:
-    """The same product with an operand that is stored as f16."""
+    """The product, but with buffer `number` stored as f16."""
     buffers = list(kernel.buffers)
     buffers[number] = replace(buffers[number], halves=True)
     return replace(kernel, buffers=tuple(buffers))

@@ -54,7 +54,7 @@ class _Limits:
     part: int
 
 
-#: For rows that are contiguous in memory, and for rows whose elements lie across it.
+#: The limits for rows that are contiguous in memory, and for rows whose elements are strided.
 ALONG, ACROSS = _Limits(128, 1 << 14, 2048), _Limits(1024, 1 << 11, 1024)
 #: The most parts of a row.
 MOST_PARTS = 1024
@@ -227,7 +227,8 @@ class _Centred:
 def _centred(
     kernel: Kernel, values: Sequence[Expr], n: int, numbers: Sequence[int]
 ) -> _Centred | None:
-    """How stage `n` is centred, if one of these stages sums what it centres; else None."""
+    """How stage `n` is centred, if the sum that its mean comes from is one of these stages; else
+    None."""
     value, stage = values[n], kernel.stages[n]
     square = isinstance(value, Call) and value.fn == "mul" and len(set(value.operands)) == 1
     away = value.operands[0] if isinstance(value, Call) and square else value

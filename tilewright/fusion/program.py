@@ -53,7 +53,7 @@ class BucketPlan:
     extents: Extents = NONE
 
 
-#: For an input that is a state, the output with its contents after a run.
+#: Maps each input that is a state to the output that has the state's contents after a run.
 States = Mapping[str, str]
 
 
@@ -369,7 +369,7 @@ def _elementwise(step: KernelStep, n: Node) -> bool:
 
 
 def _moves(kernel: Kernel) -> bool:
-    """True if the kernel copies each element to a place of its own."""
+    """True if the kernel only copies: each element is loaded and stored at the same index."""
     value = kernel.value
     return not kernel.stages and isinstance(value, Load) and value.index == kernel.store
 

@@ -89,7 +89,7 @@ def unrolled(
         ]
         places |= zip(outputs, made, strict=True)
         yield from (_placed(step, places) for step in steps)
-        # Two states with one value share a place.
+        # Two states with the same value are stored once.
         states = [places[n] for n in outputs[: op.states]]
 
 

@@ -123,8 +123,8 @@ class QuantisedWeight:
 
 
 def weights(x: Node) -> QuantisedWeight | None:
-    """The parts of a constant made of integers of 8 bits or less; None for others.  Looks through
-    views."""
+    """The parts of a constant that is computed from integers of at most 8 bits; None for others.
+    The constant may be a view."""
     path = []
     while isinstance(x.op, ops.VIEWS):
         path.append(x)

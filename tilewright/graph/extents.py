@@ -153,7 +153,7 @@ def _copy(n: Node) -> Node:
 
 
 class _Walk:
-    """Two graphs side by side.  Twins are the nodes at the same place in both."""
+    """Compares two graphs node by node.  Twins are the nodes at the same position in both."""
 
     def __init__(self, probe: Probe, graph: Graph) -> None:
         self.probe = probe
@@ -177,7 +177,7 @@ class _Walk:
         )
 
     def _pair(self, graph: Graph, other: Graph) -> None:
-        """Users before what they use."""
+        """Finds the twin of each node; a node's users are paired before the node."""
         for (_, n), (_, m) in zip(graph.outputs, other.outputs, strict=True):
             self._meet(n, m)
         for n in reversed(graph.nodes()):

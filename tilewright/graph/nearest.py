@@ -76,7 +76,7 @@ def _holding(value: Array) -> frozenset[str]:
 
 
 def _open(n: Node, kind: str) -> tuple[Node, ...]:
-    """The operands to round in place of a node that only moves them."""
+    """The operands to round instead of a node that only moves their numbers."""
     return tuple(x for x in _moved(n) if kind not in exact(x))
 
 

@@ -30,13 +30,13 @@ from tilewright.graph.rules import RULES
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
 
-#: The same for constants whose computation visits more elements, such as a long loop.
+#: Constants whose computation visits more elements, such as a long loop, also stay a graph.
 FOLD_COST = 1 << 18
 
 #: The cost of starting an op in NumPy, in elements.
 CALL = 64
 
-#: Products of a contraction that take as long as one element of another op.
+#: The number of multiply-adds of a contraction that count as one element of another op.
 PRODUCTS = 64
 
 #: The work that the compiler may do for a constant, as a multiple of the elements of its weights.

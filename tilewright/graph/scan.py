@@ -134,7 +134,8 @@ def scan(
 def _parts(
     outputs: Sequence[Node], states: int, length: int, backward: Sequence[bool]
 ) -> tuple[Part, ...]:
-    """Results one after the other, then states; a state that is a result shares its part."""
+    """The parts of the flat value: first the results, then the states.  A state that is also a
+    result shares its part."""
     found: dict[tuple[Node, bool], Part] = {}
     at = 0
     for n, back in zip(outputs[states:], backward, strict=True):

@@ -54,7 +54,7 @@ COMMON = {
 class WithHeaders:
     """Adds `headers` to every HTTP response of the app, errors included.
 
-    WebSockets pass untouched, and so does the plain 500 by which the server reports a bug.
+    It does not change WebSockets, nor the plain response 500 with which the server reports a bug.
     """
 
     app: ASGIApp

@@ -93,7 +93,7 @@ def trusted(proxies: Iterable[str]) -> list[str]:
 
 
 def network(address: str) -> str:
-    """The network of an address, /24 of IPv4 or /48 of IPv6; "" if it is no address."""
+    """The network of an address, /24 of IPv4 or /48 of IPv6; "" if the text is not an address."""
     found = address_of(address)
     if found is None:
         return ""

@@ -387,7 +387,7 @@ SEE = "See docs/tuning-protocol.md"
 
 
 def _check(hello: Hello) -> None:
-    """Checks what the types of messages cannot express."""
+    """Raises a `Refusal` for a hello that has the right types but wrong values."""
     if hello.protocol != PROTOCOL:
         raise OtherVersion(
             "The client speaks another protocol",

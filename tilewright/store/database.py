@@ -216,7 +216,7 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
 
     @sa.event.listens_for(engine, "checkin")
     def _check_in(connection: object, record: sa.pool.ConnectionPoolEntry) -> None:
-        # somebody may write from now on
+        # an immutable connection is not reused: another process may begin to write
         if connection is not None and record.info.get("immutable"):
             record.invalidate()
 
@@ -252,7 +252,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _in_read_only_folder(path: str) -> bool:
-    """Whether no file can be made beside the database."""
+    """Whether the database's folder is read-only, so that no file can be made beside it."""
     folder = Path(path).parent
     return folder.is_dir() and not os.access(folder, os.W_OK)
 

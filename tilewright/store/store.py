@@ -264,7 +264,7 @@ class KernelStore:
     def rows(self) -> tuple[dict[str, object], ...]:
         """All reports as they are stored: each with every column, and those of its key.
 
-        Only numbers of rows are left out, and the day is a date.  It reads everything at once.
+        Row numbers are left out, and days are dates.  All rows are read into memory.
         """
         own = [column for column in reports.c if column.name not in ("id", "key_id")]
         of_key = [keys.c[name] for name in KEY]

@@ -49,7 +49,7 @@ Candidate: TypeAlias = Annotated[int, Meta(ge=0, lt=records.MOST_CANDIDATES)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Ratio: TypeAlias = Annotated[float, Meta(ge=0)]
-#: As in votes.Tally.
+#: The fields of votes.Tally, in order.
 Tallied: TypeAlias = tuple[Candidate, Share, Count, Count, Ratio, Ratio, Ratio]
 
 
@@ -92,7 +92,8 @@ class T4Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's row.  `default_after`, `shadow_after`: how many of its reports came after."""
+    """The standing of a key.  `default_after`, `shadow_after`: number of reports since that stage
+    began."""
 
     kernel: str
     kind: str

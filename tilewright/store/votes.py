@@ -122,7 +122,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Staged:
-    """A candidate at a stage; `since`: number of the last voice that came before."""
+    """A candidate at a stage; `since`: number of the last voice before the stage began."""
 
     candidate: int
     since: int
@@ -181,7 +181,8 @@ def share(count: int, total: int, z: float = Z) -> tuple[float, float]:
 
 
 def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
-    """How many voices rank `first` before `second`, and how many the reverse; unnamed is last.
+    """(number of voices that rank `first` before `second`, number that rank `second` before
+    `first`); unnamed candidates are last.
 
     A ballot that names five candidates faster than the bundle's own says nothing of the others.
     """
@@ -265,8 +266,8 @@ def beats(ratios: Sequence[float], limits: Thresholds) -> bool:
     """True if a candidate is faster on more than half of the devices, beyond chance, and by enough
     on the median.
 
-    A median and a majority: what less than half of the answers say moves neither.  The interval is
-    one of 99 %, since a trial is looked at again with every answer.
+    It uses a median and a majority, so less than half of the answers can change neither.  The
+    interval is one of 99 %, since a trial is looked at again with every answer.
     """
     ahead = sum(ratio > 1 for ratio in ratios)
     return share(ahead, len(ratios), SURE)[0] > 0.5 and statistics.median(ratios) >= limits.gain

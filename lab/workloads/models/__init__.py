@@ -1,4 +1,4 @@
-"""The models of the workloads by name, as ONNX with random weights (batch 1, f32).
+"""The models of the workloads by name, as ONNX models with batch 1 and f32.
 
 Output: `MODELS`.  Weights are random, since times do not depend on them; the same name always gives
 the same bytes.

@@ -102,7 +102,7 @@ def _fives(at: int) -> Part:
 
 
 def _less(part: Part, zero: int) -> Part:
-    """The same as signed integers."""
+    """The part's unsigned integers minus `zero`, as i8."""
     return lambda b: _centred(part(b), zero)
 
 
@@ -153,7 +153,7 @@ def _signed(b: Array) -> Array:
     return np.ascontiguousarray(b).view(np.int8)
 
 
-#: By the file's number for the type.
+#: The supported types, by the number that GGUF files use.
 TENSOR_TYPES: dict[int, TensorType] = {
     0: TensorType("F32", 1, 4, _as("<f4")),
     1: TensorType("F16", 1, 2, _as("<f2"), stored="f16"),

@@ -126,7 +126,7 @@ def first_extreme(x: Node, axis: int, fn: str, last: bool = False) -> Node:
     best = al.equal(x, reduce(fn, x, (axis,)))
     if x.dtype.is_float:
         best = al.apply("or", best, al.apply("not", al.equal(x, x)))
-    place = cast(iota(x.shape, axis), I32)  # vectors hold no i64
+    place = cast(iota(x.shape, axis), I32)  # kernels have no vectors of i64
     if last:
         return cast(reduce("max", al.where(best, place, -1), (axis,)), I64)
     return cast(reduce("min", al.where(best, place, x.shape[axis]), (axis,)), I64)

@@ -181,7 +181,7 @@ def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> No
 
 
 def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> Node:
-    """Resizes axis after axis, the last one first, while there are the fewest rows."""
+    """Resizes one axis at a time, the last one first: at that point there are the fewest rows."""
     if not resized:
         return x
     made = x if x.dtype.is_float and x.dtype.size > F32.size else cast(x, F32)

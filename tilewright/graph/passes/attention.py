@@ -119,7 +119,8 @@ def _match_side(out: str, operand: Node, p: str, values: Node, v: str) -> _Found
 
 
 def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], bool] | None:
-    """(the softmax's argument, indices there, softmax axis, views passed, NaN becomes 0)"""
+    """If `x` is a softmax below views: (its argument, the indices there, the softmax axis, the
+    views, whether NaN becomes 0); else None."""
     views: list[Node] = []
     safe = False
     while True:
@@ -142,7 +143,7 @@ def _calls(x: Node, fn: str) -> tuple[Node, ...] | None:
 
 
 def _nan_to_zero(x: Node) -> Node | None:
-    """where(x != x, 0, x) -> x"""
+    """The x of where(x != x, 0, x), which replaces NaN by 0; None for other nodes."""
     parts = _calls(x, "where")
     if parts is None or constant_value(parts[1]) != 0.0:
         return None
@@ -152,7 +153,7 @@ def _nan_to_zero(x: Node) -> Node | None:
 
 
 def _softmax(x: Node) -> tuple[Node, int] | None:
-    """(x, axis) of exp(x - max(x)) / sum(exp(x - max(x)))"""
+    """(x, axis) if the node is exp(x - max(x)) / sum(exp(x - max(x))) along one axis; else None."""
     powers, total = _calls(x, "div") or (None, None)
     centred = _calls(powers, "exp") if powers else None
     argument, top = (_calls(centred[0], "sub") or (None, None)) if centred else (None, None)
@@ -163,7 +164,8 @@ def _softmax(x: Node) -> tuple[Node, int] | None:
 
 
 def _reduced(x: Node | None, fn: str, of: Node | None) -> int | None:
-    """The axis of broadcast(reduce(of)) over one axis."""
+    """The reduced axis if `x` is broadcast(reduce(of)) over one axis with function `fn`; else
+    None."""
     if x is None or not isinstance(x.op, ops.Broadcast):
         return None
     inner = x.inputs[0]
@@ -286,7 +288,8 @@ def _scores(n: Node, made: dict[Node, Node]) -> Node:
 
 
 def _unscaled(x: Node) -> tuple[Node, float]:
-    """(x without constant factors, their product), looking through reshapes and transposes"""
+    """(x without its constant factors, their product); factors below reshapes and transposes
+    count."""
     path: list[tuple[Node, str, float]] = []
     while True:
         found = _scaling(x)

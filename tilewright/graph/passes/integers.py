@@ -236,7 +236,8 @@ def _windows(op: ops.Reduce, a: Node, b: Node, source: ModelNode) -> Node:
 
 
 def _bytes(n: Node) -> tuple[Node, Node] | None:
-    """(q as u8, zero point as an i32 scalar) of centred values q - zero made at run time."""
+    """(q as u8, zero point as an i32 scalar) if `n` is q - zero, computed at run time; else
+    None."""
     path, n = _peeled(n, (*ops.VIEWS, ops.Pad))
     found = None if n.constant else _centred(n)
     if found is None:
@@ -351,7 +352,7 @@ def _divisible(n: Node, operands: list[bool]) -> bool:
 
 
 def _whole(n: Node) -> tuple[Node, Node] | None:
-    """(integers as real numbers, constant scale) of their product"""
+    """(integers as f32, constant scale) if `n` is their product; else None."""
     for whole, scale in (n.inputs, n.inputs[::-1]) if _is(n, "mul") else ():
         if scale.constant and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
             return whole, scale

@@ -202,7 +202,8 @@ def channels_innermost(n: Node) -> Node | None:
 
 
 def _channels_last(x: Node, summed: list[bool]) -> Node | None:
-    """The same view of a copy in which a summed axis comes last, if a window runs there now."""
+    """The view `x` on a copy in which a summed axis is innermost, if windows run along the
+    innermost axis now; else None."""
     axes = tuple(Var(f"i{i}", extent) for i, extent in enumerate(x.shape))
     root, at = through_views(x, tuple(map(index, axes)))
     taps = [v for v, is_summed in zip(axes, summed, strict=True) if is_summed]
