@@ -27,8 +27,7 @@ from tilewright.targets.gpu.product.schedule import (
 )
 from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.workgroup_limits import FEATURES, MATRIX_UNITS
-from tilewright.targets.packing import PACKING
-from tilewright.targets.protocol import Code
+from tilewright.targets.protocol import PACKING, Code
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import Space

@@ -18,7 +18,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.vectors import wholes
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 from .graphs import steps_of
 from .loop_check import check_loops

@@ -16,7 +16,7 @@ from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const
 from tilewright.kernel.tree import walk
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 
 def compiled(graph: Graph) -> tuple[Graph, tuple[KernelStep, ...]]:

@@ -28,7 +28,7 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.form import product
 from tilewright.targets import wasm
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower
 

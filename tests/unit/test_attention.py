@@ -39,7 +39,7 @@ from tilewright.graph.node import (
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower

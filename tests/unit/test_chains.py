@@ -41,7 +41,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.passes import optimise
 from tilewright.targets import DEFAULT, TARGETS
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 SIZE = 64
 #: More than the interpreter's limit of frames, whatever a stage needs for one node.

@@ -23,7 +23,7 @@ from tilewright.graph.node import Graph, Node, elementwise, graph_input
 from tilewright.graph.passes import Passes
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower
 from tilewright.targets.wasm import TARGETS, emit

@@ -34,7 +34,7 @@ from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TENSOR_CORES
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, INTEGER_GEMM
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 CUDA = Cuda()
 Capture = pytest.CaptureFixture[str]

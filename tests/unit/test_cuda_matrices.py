@@ -46,8 +46,7 @@ from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TENSOR_CORES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.tile.addressing import operands
-from tilewright.targets.packing import PACKING
-from tilewright.targets.protocol import Variant
+from tilewright.targets.protocol import PACKING, Variant
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.ticket_protocol import TURNS
 from tilewright.targets.wgsl.api import Wgsl

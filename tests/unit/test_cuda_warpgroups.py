@@ -23,7 +23,7 @@ from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.ticket_protocol import TURNS
 
 

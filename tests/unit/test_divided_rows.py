@@ -47,7 +47,7 @@ from tilewright.targets.gpu.pointwise import f16_copy
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
 from tilewright.targets.gpu.strategy import AnyStrategy
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 
 M, K, N = LEAST_ROWS, 64, LEAST_COLUMNS

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.base.errors import TilewrightError
 from tilewright.frontend import import_model
 from tilewright.graph.passes import optimise
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 Case = tuple[str, list[Array | None], dict[str, Any]]
 RNG = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 

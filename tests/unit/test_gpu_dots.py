@@ -21,7 +21,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import IntegerGemmSchedule
 from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import PACKED
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of

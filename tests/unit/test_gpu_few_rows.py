@@ -17,7 +17,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 #: (equation, shapes, whether the second operand is a weight)
 PRODUCTS = {

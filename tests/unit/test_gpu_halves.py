@@ -37,7 +37,7 @@ from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
 from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, FEATURES
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

@@ -23,7 +23,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTER_GEMM
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.calls import nibble_as_f32
 

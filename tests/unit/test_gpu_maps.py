@@ -29,7 +29,7 @@ from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
 from tilewright.targets.gpu.pointwise.strategies import VECTOR_MAP
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.tuning.candidates import build
 

@@ -23,7 +23,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 

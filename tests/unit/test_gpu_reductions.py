@@ -14,7 +14,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

@@ -41,7 +41,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, FEW_ROWS_INT8, ROUNDED_EACH
 from tilewright.targets.gpu.workgroup_limits import PACKED
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

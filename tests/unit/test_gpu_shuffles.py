@@ -36,7 +36,7 @@ from tilewright.targets.gpu.product.schedule import (
 )
 from tilewright.targets.gpu.product.strategies import SHUFFLED_EACH, SUBGROUP_GEMM
 from tilewright.targets.gpu.workgroup_limits import SUBGROUPS, size_of
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of

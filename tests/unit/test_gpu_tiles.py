@@ -28,7 +28,7 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.layout import Packing, Panels
 from tilewright.targets.gpu.product.strategies import REGISTER_GEMM
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 #: (equation, shapes, whether the second operand is a weight)
 PRODUCTS = {

@@ -24,7 +24,7 @@ from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, SubgroupGemmSchedule
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.prelude import LINES, head
 from tilewright.tuning.candidates import build, space_of
 

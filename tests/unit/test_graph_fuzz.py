@@ -27,7 +27,7 @@ from tilewright.graph.node import Graph, Node, gather, iota, render, transpose
 from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
 from tilewright.graph.rewrite import RuleFn, rewrite
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 
 def assert_same(graph: Graph, inputs: Inputs, want: list[np.ndarray]) -> None:

@@ -37,7 +37,7 @@ from tilewright.graph.passes import optimise
 from tilewright.graph.scan import element, scan
 from tilewright.graph.views import window
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 Made = tuple[list[Node], list[Node]]  # last states, results
 

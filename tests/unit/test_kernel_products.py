@@ -23,7 +23,7 @@ from tilewright.kernel.form import ByteContraction, Contraction, classify, produ
 from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Rows, Taps
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.inner_product import InnerProductSchedule

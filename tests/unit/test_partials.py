@@ -22,7 +22,7 @@ from tilewright.kernel.expr import Load
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets import target
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 
 #: 4 groups of 358,400 elements.
 CHANNELS, GROUPS, SIZE = 32, 4, (280, 160)

@@ -32,7 +32,7 @@ from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite_space import Core
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.quantised import BlocksSchedule

@@ -20,7 +20,7 @@ from tilewright.kernel.collapse import collapse
 from tilewright.kernel.loops import at_fixed_shape
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.strategies import lower
 from tilewright.tuning.candidates import build, space_of

@@ -13,7 +13,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.packed_bytes import in_bytes
 

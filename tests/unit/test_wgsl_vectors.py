@@ -16,7 +16,7 @@ from tilewright.graph.node import Graph, Node, contract, graph_input, node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.vectors import wholes
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 
 WGSL = Wgsl()

@@ -13,12 +13,17 @@ from typing import Literal, Protocol, TypeVar
 
 from tilewright.base.errors import UsageError
 from tilewright.base.sections import File, Section
-from tilewright.kernel.layout import Packing
+from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Taps
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
+
+#: The layouts of weights that kernels of every target of ours read.  No candidate changes a layout:
+#: a wider tile reads several panels.  Panels have two vectors; groups, what one dot product reads;
+#: fewer than 4 columns do not fill a vector.
+PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), blocks=Blocks(8), few=4)
 
 T = TypeVar("T")
 Mark = Literal["default", "lite", "extended"]
@@ -62,20 +67,20 @@ class Facts:
     binding_bytes: the largest tensor that a kernel can be given; 0: any that fits the memory
     group:        the most threads of one tile; 1: one thread computes a tile
     subnormals:   True if f32 numbers below 2^-126 survive arithmetic
-    packing:      the layouts of weights that it wants
     halves:       True if values may be stored as f16
     banks:        True if large weights may be in buffers of their own (the setting `bank`)
+    packing:      the layouts of weights that it wants
     """
 
     address_bits: int
     dtypes: frozenset[str]
-    packing: Packing
     features: frozenset[str] = frozenset()
     binding_bytes: int = 0
     group: int = 1
     subnormals: bool = True
     halves: bool = False
     banks: bool = False
+    packing: Packing = PACKING
 
 
 @dataclass(frozen=True)

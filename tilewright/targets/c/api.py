@@ -20,7 +20,6 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.brace_text import body
 from tilewright.targets.c_family import FOUND, TYPES, CDialect, rules
-from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainTarget, PlainVariant, numbers_of
 
@@ -60,7 +59,7 @@ class C(PlainTarget):
 
     name = "c"
     variant = PlainVariant("scalar")
-    facts = Facts(address_bits=64, dtypes=frozenset(TYPES), packing=PACKING)
+    facts = Facts(address_bits=64, dtypes=frozenset(TYPES))
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return function(fn, "k")

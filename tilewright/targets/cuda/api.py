@@ -38,7 +38,6 @@ from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vectors import alignments
 from tilewright.targets.gpu.workgroup_limits import MATRIX, size_of
-from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
@@ -55,7 +54,6 @@ class Cuda(WorkgroupTarget):
     facts = Facts(
         address_bits=40,
         dtypes=frozenset(TYPES),
-        packing=PACKING,
         features=FEATURES,
         group=GROUP_THREADS,
         halves=True,

@@ -21,7 +21,7 @@ from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import PACKING
 from tilewright.targets.simd.integer_gemm import begun, store_vectors
 from tilewright.targets.simd.machine import TILE_WORK, Machine, even
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector

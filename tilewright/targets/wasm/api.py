@@ -17,7 +17,6 @@ from tilewright.kernel.loops import at_fixed_shape
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device_class import DeviceClass
-from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Candidate, Code, Facts, setting, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
@@ -54,7 +53,6 @@ class Wasm:
         return Facts(
             address_bits=32,
             dtypes=frozenset({"f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"}),
-            packing=PACKING,
             features=frozenset().union(*(v.features for v in TARGETS.values())),
         )
 

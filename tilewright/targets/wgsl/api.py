@@ -22,7 +22,6 @@ from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES, WORD
-from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code, Facts, setting, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
@@ -50,7 +49,6 @@ class Wgsl(WorkgroupTarget):
     facts = Facts(
         address_bits=32,
         dtypes=frozenset(WORDS),
-        packing=PACKING,
         features=FEATURES,
         group=GROUP_THREADS,
         halves=True,

@@ -1,5 +1,5 @@
 // The worker's clock: its resolution, and how long a timed batch must take because of it.
-// Output: milliseconds; NaN for an implausible time.
+// Output: milliseconds; NaN for an implausible time.  The page's device_class.js needs it without a worker's other code.
 
 /** Ticks of the clock per batch. */
 const TICKS = 20;
