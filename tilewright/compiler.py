@@ -18,6 +18,7 @@ from tilewright.assembly import Assets, ModelFacts, TargetOutput, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
+from tilewright.frontend.exports import ExportedModel
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
 from tilewright.frontend.language import Decoder
 from tilewright.fusion.f16_operands import with_rounded_attention
@@ -35,6 +36,8 @@ from tilewright.targets import DEFAULT, Code, Target, target
 Progress = Callable[[str, int, int], None]
 #: The schedule of a kernel in a variant.
 Choose = Callable[[Kernel, Any], Any]
+#: A model's file as a source of graphs.
+Graphs = Importer | Decoder | ExportedModel
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -120,7 +123,7 @@ def paused() -> Iterator[None]:
 
 @paused()
 def compile_model(
-    source: Path | Model | Decoder,
+    source: Path | Model | Decoder | ExportedModel,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -156,14 +159,14 @@ class _Read:
     inputs: their names;  narrow: as of `ModelFacts`;  in_f16: names of nodes whose results are f16
     """
 
-    importer: Importer | Decoder
+    importer: Graphs
     name: str
     inputs: tuple[str, ...]
     narrow: Mapping[str, str] = field(default_factory=dict)
     in_f16: frozenset[str] = frozenset()
 
 
-def _read(source: Path | Model | Decoder, options: Options) -> _Read:
+def _read(source: Path | Model | Decoder | ExportedModel, options: Options) -> _Read:
     """The file's header, checked; it reads no weights."""
     if options.tf32 and options.bytes:
         raise UsageError(
@@ -172,11 +175,14 @@ def _read(source: Path | Model | Decoder, options: Options) -> _Read:
         )
     if isinstance(source, Decoder):
         return _Read(source, source.name, source.inputs)
-    model = load(source)
+    model = source.model if isinstance(source, ExportedModel) else load(source)
     if options.halves or options.bytes or options.tf32:
         model = replace(
             model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
         )
+    if isinstance(source, ExportedModel):
+        decoder = ExportedModel(model, source.room)
+        return _Read(decoder, decoder.name, decoder.inputs, decoder.narrow, decoder.in_f16)
     names = tuple(i.name for i in model.inputs)
     return _Read(Importer(model), model.name, names, narrow_of(model), nodes_in_f16(model))
 
@@ -241,7 +247,7 @@ def _packing(names: Sequence[str]) -> Packing:
     return wanted[names[0]]
 
 
-def _imported(importer: Importer | Decoder, dims: dict[str, int], options: Options) -> Graph:
+def _imported(importer: Graphs, dims: dict[str, int], options: Options) -> Graph:
     """The model at one combination of buckets; an error says which."""
     try:
         return importer.graph(dims, options.shapes)
@@ -272,7 +278,10 @@ def _check_extents(options: Options) -> None:
 
 
 def _sizes(
-    importer: Importer | Decoder, passes: Passes, dims: dict[str, int], options: Options
+    importer: Graphs,
+    passes: Passes,
+    dims: dict[str, int],
+    options: Options,
 ) -> Iterator[Probe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
@@ -286,9 +295,7 @@ def _sizes(
             yield Probe(name, number, bound, size, passes.run(graph))
 
 
-def _probes(
-    importer: Importer | Decoder, options: Options
-) -> Iterator[tuple[dict[str, int], Graph]]:
+def _probes(importer: Graphs, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
     """The model at further sizes of each dimension, beside the largest buckets of the others.
 
     Buckets alone do not tell n from n rounded up to a multiple of 8.

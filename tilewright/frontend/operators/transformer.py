@@ -203,7 +203,7 @@ def group_query_attention(
     )
     grouped = reshape(q, (*q.shape[:2], kv_num_heads, num_heads // kv_num_heads, q.shape[3]))
     scores = _scores(grouped, keys, scale, softcap)
-    visible = _visible(past, rows, keys.shape[2], local_window_size)
+    visible = visible_keys(past, rows, keys.shape[2], local_window_size)
     return _mixed(scores, visible, values), keys, values
 
 
@@ -215,7 +215,7 @@ def _scores(grouped: Node, keys: Node, scale: float, softcap: float) -> Node:
     return al.mul(al.apply("tanh", al.div(scores, softcap)), softcap) if softcap else scores
 
 
-def _visible(past: Node, rows: int, room: int, window: int) -> Node:
+def visible_keys(past: Node, rows: int, room: int, window: int) -> Node:
     """[rows, room]: whether a row attends to a key.
 
     past: keys before the first row;  window: how far back a row attends; negative: to all keys

@@ -1,0 +1,10 @@
+"""Language models that were exported to ONNX with caches that grow.
+
+Input: a model file.  Output: `ExportedModel`, which makes graphs for any number of new tokens with
+caches of a fixed room, or a typed error that names what is not supported.
+"""
+
+from tilewright.frontend.exports.exported_model import ExportedModel
+from tilewright.frontend.exports.signature import is_export
+
+__all__ = ["ExportedModel", "is_export"]

@@ -1,0 +1,108 @@
+"""What the inputs and outputs of an exported language model mean, by their names.
+
+Input: a model.  Output: `Signature`, or an error that names what is missing and which export has
+it.  The names are data: exporters agree on few of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.base.errors import UnsupportedOp
+from tilewright.frontend.language.decoder import IDS, LOGITS
+from tilewright.frontend.read import Model, TensorDecl
+
+#: Inputs with one value in each run of one sequence, by name, and that value; flags are such.
+CONSTANTS: Mapping[str, int] = {
+    "use_cache_branch": 1,  # the branch with caches, of a merged decoder
+    "num_logits_to_keep": 0,  # 0: those of all tokens
+    "logits_to_keep": 0,
+}
+MASK, POSITIONS = "attention_mask", "position_ids"
+
+#: Names of caches and of the outputs that continue them, {} being a layer and its part.
+CACHES: tuple[tuple[str, str], ...] = (
+    ("past_key_values.{}", "present.{}"),  # onnxruntime-genai, Optimum, transformers.js
+    ("past_key_values.{}", "present_key_values.{}"),
+    ("past_{}", "present_{}"),
+)
+
+EXPORTS = (
+    "Export a decoder with caches: onnxruntime-genai's model builder, "
+    "or Optimum's task text-generation-with-past"
+)
+
+
+@dataclass(frozen=True)
+class GrowingCache:
+    """An input [batch, heads, past, width], the output that continues it, and fixed sizes."""
+
+    input: str
+    output: str
+    heads: int
+    width: int
+    widened_from: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """mask, positions: whether the model has these inputs;  constants: values of others"""
+
+    caches: tuple[GrowingCache, ...]
+    mask: bool
+    positions: bool
+    constants: Mapping[str, int]
+
+
+def is_export(model: Model) -> bool:
+    """Whether the caches of a model grow: it has some, and their length is open."""
+    caches = _caches(model)
+    return bool(caches) and not any(d.dims and isinstance(d.dims[2], int) for d, _ in caches)
+
+
+def signature_of(model: Model) -> Signature:
+    """Raises UnsupportedOp for a model that is not a decoder with growing caches."""
+    inputs = {decl.name: decl for decl in model.inputs}
+    _need(IDS in inputs, f"the model has no input {IDS!r}", inputs=list(inputs))
+    _need(LOGITS in model.outputs, f"the model has no output {LOGITS!r}", outputs=model.outputs)
+    found = _caches(model)
+    _need(bool(found), "the model has no caches of keys and values", inputs=list(inputs))
+    caches = tuple(_cache(decl, output) for decl, output in found)
+    known = {IDS, MASK, POSITIONS, *CONSTANTS, *(c.input for c in caches)}
+    others = [name for name in inputs if name not in known]
+    _need(not others, f"the input {(others or [''])[0]!r} is not known", inputs=list(inputs))
+    constants = {name: value for name, value in CONSTANTS.items() if name in inputs}
+    return Signature(caches, MASK in inputs, POSITIONS in inputs, constants)
+
+
+def _caches(model: Model) -> list[tuple[TensorDecl, str]]:
+    """Inputs of four axes with the outputs that continue them."""
+    outputs = {*model.outputs}
+    found = []
+    for decl in model.inputs:
+        for old, new in CACHES:
+            match = re.fullmatch(re.escape(old).replace(r"\{\}", "(.+)"), decl.name)
+            output = new.format(match[1]) if match else ""
+            if output in outputs and decl.dims is not None and len(decl.dims) == 4:
+                found.append((decl, output))
+                break
+    return found
+
+
+def _cache(decl: TensorDecl, output: str) -> GrowingCache:
+    dims = decl.dims or ()
+    heads, width = dims[1], dims[3]
+    if not isinstance(heads, int) or not isinstance(width, int):
+        raise UnsupportedOp(
+            f"the cache {decl.name!r} does not say how many heads it has, or how wide they are",
+            hint=f"{EXPORTS}; its shape is [batch, heads, past, width] with fixed heads and width",
+            input=decl.name, shape=list(dims),
+        )  # fmt: skip
+    return GrowingCache(decl.name, output, heads, width, decl.widened_from or "")
+
+
+def _need(holds: bool, message: str, **facts: object) -> None:
+    if not holds:
+        raise UnsupportedOp(message, hint=EXPORTS, **facts)
