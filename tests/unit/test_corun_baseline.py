@@ -103,6 +103,17 @@ def test_a_slower_device_ends_no_normal_work() -> None:
     assert isinstance(found[0], Noticed)
 
 
+def test_evidence_against_the_old_time_alone_does_not_count_against_the_new_one() -> None:
+    device = Device(TASK, NORMAL)
+    device.ask(200.0)
+    device.ask(226.0, 2)
+    assert device.run.state.evidence != ((),)
+    device.ask(226.0, wait_us=AGAIN_US)
+    assert device.looks
+    assert [type(a) for a in device.ask(226.0, REQUESTS)] == [Recalibrated]
+    assert device.run.state.evidence == ((),)
+
+
 def test_normal_work_waits_for_a_look() -> None:
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)

@@ -32,9 +32,13 @@ from tilewright.graph.node import Graph, elementwise, graph_input, node
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.expr import Bound, Call, Const, Load, Reg
+from tilewright.kernel.index import Var, index
+from tilewright.kernel.loops import Barrier, For, If, Set, Store, TileFn
+from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda import elastic as elastic_form
+from tilewright.targets.cuda.chunks import chunks_of
 from tilewright.targets.cuda.elastic import FIELDS, Elastic, elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.schedule import Schedule
@@ -244,6 +248,22 @@ def test_chunks_of_several_passes(
     told = re.search(r"heard\[\w+ / \d+ & 1\]", text) is not None
     own_barrier = "__syncthreads_or" in text
     assert (place == "0") == told == (name[0] == "p") != own_barrier
+
+
+def test_a_register_that_only_one_branch_writes_is_saved() -> None:
+    """A later pass, and so another worker, may read what an earlier one wrote."""
+    i = Var("i", 1 << 20)
+    sum_, kept = Reg("sum", F32), Reg("kept", F32)
+    begins = If((Bound(index(i), 1),), (Set("kept", Load(1, index(i), F32)),))
+    add = Set("sum", Call("add", (sum_, kept), F32))
+    loop = For(i, index(0), index(i.extent), 1, (begins, add, Barrier()))
+    fn = TileFn(
+        "f", (Buffer(F32, 1), Buffer(F32, i.extent)), (), (), Var("tile", 1), (),
+        (Set("sum", Const(0.0, F32)), loop, Store(0, index(0), sum_)), 1, (), Var("thread", 32),
+    )  # fmt: skip
+    found = chunks_of(fn)
+    assert found is not None
+    assert {name for name, *_ in found.live} == {"sum", "kept"}
 
 
 def test_long_tiles_ask_again_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,10 @@ REFUSED: dict[str, tuple[Model, str]] = {
     "the first four": (
         lambda m: m.op("Slice", "x", m.ints(0), m.ints(4), m.ints(1), m.ints(1)), "Slice"
     ),
+    "the first four, which shorter runs lack": (
+        lambda m: m.op("Reshape", m.op("Slice", "x", m.ints(0), m.ints(4), m.ints(1), m.ints(1)),
+                       m.ints(4, 6)), "Slice"
+    ),
     "the third": (lambda m: m.op("Gather", "x", m.ints(2), axis=1), "Gather"),
     "at most four, as a number": (
         lambda m: m.op("Mul", "x", m.op("Cast", four(m), to=1)), "Mul"

@@ -15,7 +15,10 @@ from tilewright.base.dtypes import F32
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
+    broadcast,
     concat,
+    constant,
+    contract,
     elementwise,
     graph_input,
     pad,
@@ -49,6 +52,15 @@ def test_a_scale_stays_outside_weights_that_something_else_reads() -> None:
     made = conv(x, w(16, 8, 1, 1))
     steps = steps_for(batch_norm(made, w), made, x=x)
     assert kinds(steps)["contract"] == 1
+
+
+def test_a_scale_of_two_axes_is_in_weights_that_have_them_in_another_order() -> None:
+    x, w = graph_input("x", (4, 5), F32), Weights()
+    scale = constant(np.arange(1, 7, dtype=np.float32).reshape(1, 3, 2))
+    made = contract("mk,hnk->mnh", x, w(2, 3, 5))
+    steps = steps_for(elementwise("mul", made, broadcast(scale, made.shape)), x=x)
+    assert kinds(steps) == {"contract": 1}
+    assert fns(steps[0]) == set()
 
 
 def test_padding_of_the_input_is_in_its_change_of_layout() -> None:

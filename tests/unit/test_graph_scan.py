@@ -213,6 +213,7 @@ def test_a_window_is_one_piece_of_memory() -> None:
     assert window(x) == (x, 0)
     assert window(reshape(slice_(x, (2, 0, 0), (3, 2, 4)), (24,))) == (x, 16)
     assert window(slice_(x, (0, 0, 1), (6, 2, 2))) is None
+    assert window(slice_(x, (0, 0, 0), (3, 2, 4), (2, 1, 1))) is None
     assert window(transpose(x, (1, 0, 2))) is None
 
 

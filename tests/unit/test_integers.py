@@ -78,3 +78,13 @@ def test_sums_that_leave_i32_stay_real(dtype: DType, most: int, depth: int, exac
     np.testing.assert_allclose(got, want, rtol=1e-4)
     found = {i.dtype for n in toposort([made]) if isinstance(n.op, ops.Contract) for i in n.inputs}
     assert (F32 not in found) == exact
+
+
+def test_a_zero_point_counts_in_the_range_of_sums() -> None:
+    """Bytes less 255 reach -255, so 70,000 products with 127 leave i32."""
+    x = graph_input("x", (2, 70_000), U8)
+    centred = elementwise("sub", cast(x, I16), broadcast(constant(255, I16), x.shape))
+    w = scaled(weight((x.shape[1], 3), I8, 127), 2**-7)
+    y = contract("mk,kn->mn", scaled(centred, 2**-15), w)
+    _, got, want = rewritten(y, np.zeros(x.shape, np.uint8))
+    np.testing.assert_allclose(got, want, rtol=1e-4)

@@ -118,6 +118,18 @@ def test_a_lucky_winner_is_measured_again() -> None:
     assert found.ratio < pairs.MARGIN
 
 
+def test_each_kernel_was_first_equally_often() -> None:
+    """Also when the time ends after an odd number of pairs."""
+    orders: list[bool] = []
+
+    def measure(second_first: bool) -> tuple[float, float]:
+        orders.append(second_first)
+        return 1.0, 1.0
+
+    pairs.compare(measure, pairs.MARGIN, lambda _: len(orders) > 10, long=False)
+    assert orders.count(True) == orders.count(False)
+
+
 def test_inputs_stay_within_what_kernels_take() -> None:
     table, index = graph_input("t", (50, 4), F32), graph_input("i", (600,), I64)
     (step,) = steps_of(Graph("g", (("t", table), ("i", index)), (("y", gather(table, index, 0)),)))

@@ -113,6 +113,24 @@ def test_an_import_adds_to_what_is_there(url: str, tmp_path: Path) -> None:
         assert (store.standing(key()).shadow, store.standing(key()).voices) == (3, 8)
 
 
+def test_an_import_whose_vote_fails_changes_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise MemoryError
+
+    with KernelStore.open(f"sqlite:///{tmp_path / 'site.db'}") as site:
+        site.submit(report({3: 1.5}), "0")
+        data = exported(site)
+    with KernelStore.open(url) as store:
+        store.submit(report({4: 1.5}), "0")
+        before = exported(store)
+        monkeypatch.setattr("tilewright.store.store.tally", fails)
+        with pytest.raises(MemoryError):
+            store.import_(data)
+        assert exported(store) == before
+
+
 reports = st.builds(
     lambda kernel, device, top: (
         key(f"{kernel:064x}", device=device),

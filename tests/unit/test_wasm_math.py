@@ -201,6 +201,15 @@ def test_f64_is_not_computed_in_f32() -> None:
         apply("exp", [np.array([0.5, 100.0])], lanes=1, dtype=F64)
 
 
+def test_the_remainder_of_f64_is_exact() -> None:
+    """Also of numbers that are smaller than every normal one, and by them."""
+    tiny = [5e-324, 1.5e-323, 2.2e-308, 2.3e-308]
+    few = np.array([*tiny, *np.negative(tiny), 0.1, -0.3, 7.0, 1e10, 1e300, 2.0**1023])
+    x, y = (v.ravel() for v in np.meshgrid(few, few))
+    got = apply("rem", [x, y], lanes=1, dtype=F64)
+    assert got.tobytes() == np.fmod(x, y).tobytes()
+
+
 def test_many_calls_share_one_helper() -> None:
     """A kernel that names a function often calls it, with the same bits as in place."""
     n = 32

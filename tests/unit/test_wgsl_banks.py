@@ -17,6 +17,7 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
+from tilewright.targets.gpu.memory.further_buffers import banks_of
 from tilewright.targets.gpu.workgroup_limits import WORD
 
 SIZES = replace(TINY, layers=3, hidden=192, room=32)
@@ -112,3 +113,11 @@ def test_the_command_line_names_the_bytes_of_a_buffer(
 def test_what_one_step_reads_must_fit(path: Path) -> None:
     with pytest.raises(MemoryLimit, match="more than one GPU buffer"):
         compiled(path, 2**12)
+
+
+def test_a_group_counts_once_however_many_steps_read_it() -> None:
+    """Two tensors that two steps read take half a bank, so one more fits beside them."""
+    quarter, most = 2**18, 2**20
+    sizes, shapes = [quarter, quarter, 2 * quarter, quarter], [(1,)] * 4
+    regions, _ = banks_of([[0, 1], [0, 1], [2]], [[0, 3]], sizes, shapes, 0, most, 4)
+    assert regions.of == (1, 1, 2, 1)
