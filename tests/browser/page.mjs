@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
 import { BUFFERS } from './buffers.mjs';
 import { CAMERA } from './camera.mjs';
+import { CHAT } from './chat.mjs';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
@@ -202,6 +203,7 @@ const SCENARIOS = {
 
   ...BUFFERS,
   ...CAMERA,
+  ...CHAT,
   ...PROFILES,
   ...ENGINES,
   ...FRAMES,

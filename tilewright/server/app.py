@@ -117,6 +117,7 @@ def _routes(
         Route("/vendor/{path:path}", Folder(web / "vendor").file),
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
         Route("/camera", Folder(web / "page", index="camera.html").file),
+        Route("/chat", Folder(web / "page", index="chat.html").file),
         Route("/classes", Folder(web / "page", index="classes.html").file),
         Route("/corun", Folder(web / "page", index="corun.html").file),
         *CorunFiles(corun).routes(),

@@ -29,7 +29,7 @@ async function findBundle(fits, what, hint) {
   let problem = null;
   for (const { url, tuned } of entries) {
     try {
-      const { address, manifest } = await found(url, tuned);
+      const { address, manifest } = await readBundle(url, tuned);
       if (fits(manifest)) return address;
     } catch (error) {
       // A broken bundle must not hide a good one; its error is reported only if there is no good one.
@@ -51,7 +51,7 @@ async function findBundle(fits, what, hint) {
  * @param {string} url
  * @param {boolean} [tuned] whether the server has versions for device classes
  */
-async function found(url, tuned) {
+export async function readBundle(url, tuned) {
   const address = tuned ? await addressFor(url) : url;
   try {
     return { address, manifest: await inspect(address) };
@@ -62,7 +62,7 @@ async function found(url, tuned) {
 }
 
 /** @returns {Promise<{name: string, url: string, tuned?: boolean}[]>} */
-async function bundleList() {
+export async function bundleList() {
   try {
     const response = await fetch(LIST, { cache: 'no-cache' });
     if (response.ok) return await response.json();

@@ -5,7 +5,7 @@
 
 import { bucketText, countText, draw, element, errorText, make, sizeText, timeText } from './elements.js';
 
-/** @typedef {'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} StatusState */
+/** @typedef {'idle' | 'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} StatusState */
 
 /** @type {Record<import('../engine/types.js').Progress['phase'], string>} */
 const PHASES = { manifest: 'Reading the manifest', code: 'Loading kernels', weights: 'Loading weights', ready: 'Starting the model', measure: 'Measuring processor and GPU' };
