@@ -204,17 +204,18 @@ def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:
 
 
 def bundle_names(given: Iterable[str]) -> dict[str, Path]:
-    """`["dir/minilm", "other=dir/b"]` → `{"minilm": …, "other": …}`."""
+    """`["dir/minilm", "other=dir/b"]` → `{"minilm": …, "other": …}`; of files also the stem."""
     found: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")
         named = equals and not Path(text).exists()
         folder = Path(path if named else text)
         folder = folder.parent if folder.name == POINTER else folder
-        name = name if named else folder.resolve().name
+        if not named:
+            name = folder.stem if folder.is_file() else folder.resolve().name
         if not name or "/" in name or name in found:
             raise UsageError(
-                f"Two bundles are called {name}" if name in found else f"No name in: {text}",
+                f"Two of these are called {name}" if name in found else f"No name in: {text}",
                 hint="Name them: tilewright serve first=path/one second=path/two",
             )
         found[name] = folder

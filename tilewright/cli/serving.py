@@ -1,11 +1,12 @@
-"""`serve`: bundles, engine and demo page over HTTP until a signal comes.
+"""`serve`: bundles, engine, demo page and language models over HTTP until a signal comes.
 
-Input: bundle folders.  Output: the address, as soon as connections are accepted.
+Input: bundle folders, language models.  Output: the address, as soon as connections are accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,10 +25,11 @@ from tilewright.cli.options import (
     database_url,
     signer_of,
 )
-from tilewright.cli.output import print_json
+from tilewright.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
+    from tilewright.language import LanguageModel
     from tilewright.store import KernelStore
 
 
@@ -104,6 +106,14 @@ def serve(
             "record of the benchmark corun.policies; repeatable.",
         ),
     ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL|BUNDLE",
+            help="A language model, a GGUF file or a bundle's folder, or NAME=PATH, that answers "
+            "at /v1/chat/completions as OpenAI's service does; repeatable.",
+        ),
+    ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
     sign_with: SignWith = None,
@@ -116,10 +126,13 @@ def serve(
     from tilewright.server import serve as serve_app
 
     core = core_of(client, pyodide)
-    if not bundles and not corun:
-        raise UsageError("There is nothing to serve", hint="Name a bundle, or results by --corun")
-
+    if not (bundles or corun or language):
+        raise UsageError(
+            "There is nothing to serve",
+            hint="Name a bundle, results by --corun, or a language model by --language",
+        )
     folders, signer = bundle_names(bundles or ()), signer_of(sign_with)
+    speakers = bundle_names(language or ())
     _check_bundles(folders, signer)
     tuning = Tuning(
         makers=makers(compile_workers),
@@ -133,20 +146,39 @@ def serve(
 
     def ready(url: str) -> None:
         if as_json:
-            print_json({"url": url, "bundles": list(folders)})
+            print_json({"url": url, "bundles": list(folders), "languages": list(speakers)})
         else:
-            what = ", ".join([*folders, *(path.name for path in corun or ())])
+            what = ", ".join([*folders, *speakers, *(path.name for path in corun or ())])
             typer.echo(f"Serving {what} at {url}  (Ctrl+C ends it)")
 
-    app = create_app(
-        folders,
-        tuning=tuning,
-        isolation=isolation,
-        pyodide=core,
-        names=host_name or (),
-        corun=corun or (),
-    )
-    serve_app(app, host, port, ready, proxies=tuning.proxies)
+    with _opened(speakers, as_json) as languages:
+        app = create_app(
+            folders,
+            tuning=tuning,
+            isolation=isolation,
+            pyodide=core,
+            names=host_name or (),
+            corun=corun or (),
+            languages=languages,
+        )
+        serve_app(app, host, port, ready, proxies=tuning.proxies)
+
+
+@contextmanager
+def _opened(paths: Mapping[str, Path], as_json: bool) -> Generator[Mapping[str, LanguageModel]]:
+    """Language models that are ready to answer."""
+    if not paths:
+        yield {}
+        return
+    from tilewright.api.language import language_model
+
+    with ExitStack() as stack:
+        found = {}
+        for name, path in paths.items():
+            with progress(as_json) as report:
+                opened = language_model(path, on_progress=report)
+            found[name] = stack.enter_context(opened)
+        yield found
 
 
 def _check_bundles(folders: Mapping[str, Path], signer: Signer | None) -> None:

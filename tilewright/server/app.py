@@ -26,6 +26,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 import tilewright
 from tilewright.base.errors import TilewrightError, of_kind
 from tilewright.bundle import POINTER, open_bundle
+from tilewright.server.chat_completions import ChatCompletions, ChatModel
 from tilewright.server.corun import CorunFiles
 from tilewright.server.file_responses import Folder, send_path
 from tilewright.server.headers import (
@@ -58,6 +59,7 @@ def create_app(
     pyodide: Path | None = None,
     names: Iterable[str] = (),
     corun: Sequence[Path] = (),
+    languages: Mapping[str, ChatModel] | None = None,
 ) -> Starlette:
     """The app.
 
@@ -69,6 +71,7 @@ def create_app(
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     names:       host names of the site, beside those of headers.py
     corun:       files with results of co-running (corun.py)
+    languages:   language models by name, for the endpoints of chat_completions.py
 
     Raises UsageError if a name, a proxy's address in `tuning`, its cache folder or a file with
     results cannot be used.
@@ -76,6 +79,8 @@ def create_app(
     routes = _routes(_Bundles(bundles, tuned=tuning is not None), web, pyodide, corun)
     if host_socket is not None:
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
+    if languages:
+        routes[:0] = ChatCompletions(languages).routes()
     tuner = Tuner(bundles, tuning) if tuning is not None else None
     if tuner is not None:
         routes[:0] = tuner.routes()

@@ -1,0 +1,251 @@
+"""The wire format of OpenAI's chat completions: what a request asks, and what is answered.
+
+Input: the body of a request.  Output: `Asked`, or `ChatError` with the status and the form that
+clients of OpenAI expect; the JSON of whole answers and of their parts.  Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+#: Bytes of a request, and stop texts in it.
+MOST_BODY, MOST_STOPS = 1 << 22, 4
+#: The roles of messages, by what the chat template calls them.
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+class ChatError(Exception):
+    """An answer that is an error.  kind, param, code: as of OpenAI's errors"""
+
+    def __init__(
+        self, message: str, param: str | None = None, code: str | None = None, status: int = 400,
+        kind: str = "invalid_request_error",
+    ) -> None:  # fmt: skip
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+        super().__init__(message)
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+    tool_calls: object = None
+    function_call: object = None
+    audio: object = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    """All fields of the format.  The last ones are for OpenAI's own service and change no text."""
+
+    model: str
+    messages: list[_Message]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+    audio: object = None
+    frequency_penalty: object = None
+    function_call: object = None
+    functions: object = None
+    logit_bias: object = None
+    logprobs: object = None
+    modalities: object = None
+    n: object = None
+    parallel_tool_calls: object = None
+    prediction: object = None
+    presence_penalty: object = None
+    reasoning_effort: object = None
+    response_format: object = None
+    tool_choice: object = None
+    tools: object = None
+    top_logprobs: object = None
+    verbosity: object = None
+    web_search_options: object = None
+
+    metadata: object = None
+    prompt_cache_key: object = None
+    prompt_cache_retention: object = None
+    safety_identifier: object = None
+    service_tier: object = None
+    store: object = None
+    user: object = None
+
+
+#: Fields that are not supported, by the values that ask for nothing; null is one of every field.
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "audio": (),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request.  most: of new tokens, None: as many as fit"""
+
+    model: str
+    messages: Sequence[Mapping[str, str]]
+    most: int | None
+    stop: Sequence[str]
+    temperature: float
+    top_p: float
+    seed: int
+    is_stream: bool
+    with_usage: bool
+
+
+def asked(body: bytes) -> Asked:
+    """The request in a body.  Raises ChatError."""
+    try:
+        found = msgspec.json.decode(body, type=_Request)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as cause:
+        why, _, place = str(cause).partition(" - at `$")
+        raise ChatError(
+            f"The request cannot be read: {cause}"[:300],
+            place.strip(".`") or None,
+            "unknown_field" if "unknown field" in why else None,
+        ) from cause
+    for name, neutral in NEUTRAL.items():
+        value = getattr(found, name)
+        if value is not None and value not in neutral:
+            raise ChatError(f"{name} is not supported: leave it out", name, "unsupported_parameter")
+    _check(found.temperature is None or 0 <= found.temperature <= 2, "temperature", "from 0 to 2")
+    _check(found.top_p is None or 0 < found.top_p <= 1, "top_p", "above 0 and at most 1")
+    for name in ("max_tokens", "max_completion_tokens"):
+        _check((getattr(found, name) or 1) >= 1 and getattr(found, name) != 0, name, "1 or more")
+    stop = [found.stop] if isinstance(found.stop, str) else found.stop or []
+    _check(len(stop) <= MOST_STOPS and all(stop), "stop", f"at most {MOST_STOPS} texts")
+    _check(bool(found.messages), "messages", "one or more")
+    _check(found.stream_options is None or bool(found.stream), "stream_options", "with stream")
+    limits = (found.max_completion_tokens, found.max_tokens)
+    return Asked(
+        model=found.model,
+        messages=[_message(number, each) for number, each in enumerate(found.messages)],
+        most=next((limit for limit in limits if limit is not None), None),
+        stop=stop,
+        temperature=1.0 if found.temperature is None else found.temperature,
+        top_p=1.0 if found.top_p is None else found.top_p,
+        seed=secrets.randbits(32) if found.seed is None else found.seed,
+        is_stream=bool(found.stream),
+        with_usage=found.stream_options is not None and found.stream_options.include_usage,
+    )
+
+
+def _check(holds: bool, name: str, expected: str) -> None:
+    if not holds:
+        raise ChatError(f"{name} must be {expected}", name)
+
+
+def _message(number: int, found: _Message) -> Mapping[str, str]:
+    at = f"messages[{number}]"
+    calls = found.tool_calls or found.function_call or found.audio
+    if found.role not in ROLES or calls or found.content is None:
+        raise ChatError(
+            f"{at} is not a text of {', '.join(ROLES)}: tools and other contents are not supported",
+            at, "unsupported_message",
+        )  # fmt: skip
+    if isinstance(found.content, str):
+        return {"role": ROLES[found.role], "content": found.content}
+    for part in found.content:
+        if part.type != "text" or part.text is None:
+            raise ChatError(
+                f"{at} has a part of the type {part.type[:40]!r}: only text is supported",
+                f"{at}.content",
+                "unsupported_content",
+            )
+    return {"role": ROLES[found.role], "content": "".join(p.text or "" for p in found.content)}
+
+
+#: Why an answer ended, as OpenAI has it, by our words.
+FINISHED = {"end": "stop", "stop": "stop", "most": "length", "context": "length"}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens.  cached: of the prompt, those that need no computing"""
+
+    prompt: int
+    answer: int
+    cached: int
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.answer,
+            "total_tokens": self.prompt + self.answer,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+
+
+@dataclass(frozen=True)
+class ChatAnswerFormat:
+    """The JSON of one answer.  with_usage: whether parts have the field `usage`"""
+
+    model: str
+    with_usage: bool = False
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, text: str, finished: str, usage: Usage) -> dict[str, object]:
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": finished,
+        }
+        return self._json("chat.completion", [choice]) | {"usage": usage.to_json()}
+
+    def part(self, delta: Mapping[str, str], finished: str | None = None) -> dict[str, object]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}
+        made = self._json("chat.completion.chunk", [choice])
+        return made | {"usage": None} if self.with_usage else made
+
+    def last(self, usage: Usage) -> dict[str, object]:
+        """The part that has the usage and no choice."""
+        return self._json("chat.completion.chunk", []) | {"usage": usage.to_json()}
+
+    def _json(self, kind: str, choices: Sequence[object]) -> dict[str, object]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model,
+                "choices": choices}  # fmt: skip
+
+
+def event(data: object) -> bytes:
+    """A server-sent event."""
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
