@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     ),
     "left behind by a loop before a barrier": (
         "for (int i = 0; i < n; i++) {\n  if (threadIdx.x == i) continue;\n"
-        "  if (i == 3) return;\n}\n__syncthreads();", 4, "before the others meet a barrier"
+        "  if (i == 3) return;\n}\n__syncthreads();", 4, "before the others reach a barrier"
     ),
     "left before a vote": (
         "if (p[threadIdx.x]) return;\np[0] = __syncthreads_count(n);", 2, "before the others reach"
