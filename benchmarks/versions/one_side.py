@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 else:
     try:
         from lab.subjects import Subject, empty_steps, matmul, product
-    except ImportError:  # versions without a laboratory
+    except ImportError:
+        # A checkout from before lab/ existed, as `speed.py --other` may name: these functions were
+        # in the package then.  This checkout has no such module.
         from tilewright.benchkernel import Subject, empty_steps, matmul, product
 
 Arrays = dict[str, NDArray[np.generic]]
