@@ -40,7 +40,7 @@ def _shard(now: LaunchContext) -> Allotment | None:
 
 
 def used(now: LaunchContext) -> int:
-    """Workers of normal launches in flight."""
+    """The number of workers of normal launches in flight."""
     flights = ((p.task.kernels[f.kernel], f) for p in now.normal for f in p.flying)
     return sum(min(f.workers, k.residents(now.gpu), k.tiles) for k, f in flights)
 

@@ -66,7 +66,7 @@ class BundleKind:
 
 @dataclass(frozen=True)
 class TimedPlan:
-    """A plan of a bundle, by the numbers of both."""
+    """A plan: the number of its bundle, and its number in the bundle."""
 
     bundle: int
     plan: int

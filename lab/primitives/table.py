@@ -87,7 +87,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Setup:
-    """The code to time one setting with: a schedule for each variant, and the passes to leave out.
+    """The code for timing one setting: a schedule for each variant, and the passes to leave out.
 
     A host runs the variant that suits it.
     """
@@ -195,8 +195,8 @@ def fixed_by(found: Mapping[str, Decision]) -> dict[str, bool | None]:
 
 
 def setup(primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
-    """The code to time a setting of a contraction with.  Both settings start from the same
-    schedule: the default for a machine with fused multiply-add."""
+    """The schedules and passes with which a setting of a contraction is timed.  Both settings start
+    from the default schedule for a machine with fused multiply-add."""
     setting = primitive.setting(tuned)
     machines = {name: TARGETS[name].machine for name in setting.variants or _FUSED}
     return Setup(

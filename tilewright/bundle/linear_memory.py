@@ -33,7 +33,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinearFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """states: the address of each state"""
+    """A target's facts about its memory.  states: the address of each state"""
 
     memory: Memory
     states: tuple[int, ...] = ()

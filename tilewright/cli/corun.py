@@ -211,7 +211,7 @@ def broker(
 
 
 def _check_device(device: str, sms: int | None) -> None:
-    """Raises UsageError."""
+    """Raises UsageError for an unknown device, and for --sms on the CPU."""
     if device not in DEVICES:
         raise unknown_name("device", device, DEVICES)
     if sms is not None and device == "cpu":

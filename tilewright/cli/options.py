@@ -164,7 +164,7 @@ def settings_of(bank: int | None, targets: Sequence[str]) -> dict[str, int]:
 
 
 def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """`["h=hn"]` → `{"h": "hn"}`."""
+    """States by the name of their input: `["h=hn"]` → `{"h": "hn"}`."""
     pairs = [text.partition("=") for text in given or ()]
     for name, sign, result in pairs:
         if not (name and sign and result):

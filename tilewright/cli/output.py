@@ -106,7 +106,7 @@ def pairs(values: Mapping[str, object]) -> Table:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """A number of bytes with a unit, such as "1.2 MB"."""
     value, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":

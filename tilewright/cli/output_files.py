@@ -65,7 +65,7 @@ class Output:
             yield file
 
     def write(self, data: bytes) -> None:
-        """The whole content."""
+        """Writes the whole content of the file."""
         with self.open() as file:
             file.write(data)
 

@@ -91,7 +91,7 @@ def publication(
     pyodide: Path | None,
     signer: Signer | None,
 ) -> Publication:
-    """The options of `build`, checked."""
+    """The publication for these options of `build`.  Raises UsageError for wrong ones."""
     serves = check_objective(objective or "latency")
     if objective and not static:
         raise UsageError(

@@ -143,7 +143,7 @@ def _results(node: NodeProto, opsets: Mapping[str, int], types: Types) -> list[s
     for a in node.attribute:
         if a.name in _TYPED_SO and a.i:
             return [WIDENED.get(a.i, "")] * len(node.output)
-        if a.name == "value" and a.type == AttributeProto.TENSOR:  # of constants
+        if a.name == "value" and a.type == AttributeProto.TENSOR:  # the tensor of a Constant node
             return [WIDENED.get(a.t.data_type, "")] * len(node.output)
     given = [types.get(name, "") if name else None for name in node.input]
     formal = _schema(node.op_type, opsets.get(domain, 0), domain)

@@ -55,7 +55,7 @@ def body_of(
     fill_defaults(call, schema)
     try:
         data = _body(schema, call, [*zip(operands, kinds, strict=False)])
-    except Exception as cause:  # whatever ONNX's library raises
+    except Exception as cause:  # ONNX's library may raise any class
         raise InvalidModel(
             f"operands and attributes of {node.op_type} do not match ({cause})"[:MESSAGE]
         ) from cause

@@ -101,7 +101,7 @@ def serve(asked: IO[bytes], told: IO[bytes]) -> None:
         try:
             found = onnx.shape_inference.infer_shapes(onnx.ModelProto.FromString(data))
             answer = found.SerializeToString()
-        except Exception:  # whatever ONNX's library raises
+        except Exception:  # ONNX's library may raise any class
             answer = b""
         _send(told, answer)
 

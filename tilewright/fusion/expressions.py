@@ -227,7 +227,7 @@ class ExpressionBuilder:
             self.kept = keep = tuple(where[op.out[-1]].variables)
         a = yield n.inputs[0], tuple(where[c] for c in op.a)
         b = yield n.inputs[1], tuple(where[c] for c in op.b)
-        if isinstance(a, Load) and a.index.is_affine:  # the layout of a row operand
+        if isinstance(a, Load) and a.index.is_affine:  # keeps the layout of a row operand
             strides = {v: abs(a.index.coefficient(v)) for v in loop}
             loop.sort(key=lambda v: -strides[v])
         factors = tuple(_widened(x, n.dtype) for x in (a, b))

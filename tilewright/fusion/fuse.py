@@ -191,7 +191,7 @@ def _store_shared(
     """Stores values that several kernels would compute, and `costly` values that one kernel would
     compute many times; except those in `kept`."""
     free = _counted(nodes)
-    kernels: dict[Node, set[Node]] = {}  # up to two of them
+    kernels: dict[Node, set[Node]] = {}  # for each value, up to two kernels that use it
     repeated: dict[Node, bool] = {}
     for n in reversed(nodes):
         own: set[Node] = set()
@@ -286,7 +286,7 @@ def cut(nodes: Sequence[Node], stored: set[Node], whole: Set[Node]) -> bool:
     nodes: all nodes that depend on the graph's inputs, operands first
     """
     before = len(stored)
-    known: Extents = {}  # of nodes that are not stored
+    known: Extents = {}  # extents of the nodes that are not stored
     for n in nodes:
         extent = _extent(n, known)
         if not extent.fits:

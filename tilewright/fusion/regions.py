@@ -192,7 +192,7 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
             operands = tuple([number[i] for i in n.inputs])
             key.append((type(n.op), ops.attributes(n.op), n.shape, n.dtype, operands))
         elif value is not None and n is not root:
-            key.append((value, repr(value), n.dtype))  # 0.0 == -0.0, but their texts differ
+            key.append((value, repr(value), n.dtype))  # repr: 0.0 == -0.0
         elif memory.holds(n):
             host, *where = _spot(n, memory)
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))

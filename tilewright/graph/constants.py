@@ -280,6 +280,6 @@ def _padded(op: ops.Pad, x: Array, repeats: bool) -> Array:
 
 def _integers(x: Array) -> Array:
     """Zero points as i8 or u8, if that represents all of them; else as they are."""
-    with np.errstate(invalid="ignore"):  # casts of values that bytes cannot represent
+    with np.errstate(invalid="ignore"):  # numbers that bytes cannot represent give warnings
         kinds = (x.astype(kind) for kind in ("int8", "uint8"))
         return next((made for made in kinds if (made == x).all()), x)

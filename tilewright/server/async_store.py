@@ -219,7 +219,7 @@ class AsyncStore:
         """The open store; a server may start before its database does."""
         with self._opening:
             self._store = self._store or self._open()
-            if self._closed:  # `close` came while it was opened
+            if self._closed:  # `close` was called while the store was opening
                 self._store.close()
                 raise Unavailable
             return self._store

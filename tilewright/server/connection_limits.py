@@ -126,7 +126,7 @@ class ConnectionLimiter:
         if source and len(self._of.get(source, ())) >= self.limits.each:
             room = self._make_room(source)
         elif len(self._entries) >= self.limits.connections:
-            # networks with many give way first
+            # networks with the most connections lose one first
             most_first = sorted(self._of, key=lambda name: -len(self._of[name]))
             room = any(self._make_room(name) for name in most_first)
         else:

@@ -91,7 +91,7 @@ class StoredResults(CrowdResults):
 
     async def overview(self, device: str | None, number: int) -> Page:
         if device is not None:
-            catalogue.device_class(device)  # it exists
+            catalogue.device_class(device)  # raises Unknown if there is none
         try:
             return await self._kernel_store.page(device, number)
         except Unavailable as error:

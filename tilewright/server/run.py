@@ -192,7 +192,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or []:
-            listener.listen(QUEUE)  # to asyncio, both numbers are one
+            listener.listen(QUEUE)  # asyncio set it to ACCEPTED_AT_ONCE
         self._watch = asyncio.create_task(self._front.watch())
         self._on_ready()
 

@@ -93,7 +93,7 @@ class Workers:
             raise
         except TimeoutError as error:
             if work.done() and not work.cancelled():
-                raise  # the function raised it
+                raise  # the function raised it, not the pool
             _end(worker)
             raise CompileTimeout(
                 "The compiler did not finish in time",

@@ -52,7 +52,7 @@ keys = Table(
     Column("space", String(200), nullable=False),
     Column("compiler", String(200), nullable=False),
     Column("browser", String(200), nullable=False),
-    Column("day", Integer, nullable=False),  # of the last report
+    Column("day", Integer, nullable=False),  # day of the last report
     Column("fresh", Integer, nullable=False),  # voices since the last vote
     Column("voices", Integer, nullable=False),  # counted in the last vote
     Column("default_candidate", Integer),

@@ -45,7 +45,7 @@ OBJECTIVE = "speedup"
 
 
 Candidate: TypeAlias = Annotated[int, Meta(ge=0, lt=records.MOST_CANDIDATES)]
-#: Range of the database's integers.
+#: A count that fits the database's integers.
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Ratio: TypeAlias = Annotated[float, Meta(ge=0)]

@@ -25,7 +25,7 @@ from tilewright.store.records import TOP, StoredVote
 #: Of ranks 1 to 6: five candidates and the bundle's own kernel.  Nearly flat on purpose: ranks of
 #: near ties are noise, and a liar's first place must not outweigh honest second and third places.
 WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-#: Two-sided 95 %, and 99 %.
+#: Half-widths of two-sided intervals in standard deviations: 95 %, and 99 %.
 Z, SURE = 1.96, 2.576
 #: Standard deviation of a normal distribution over its median absolute deviation.
 MAD_SIGMA = 1.4826

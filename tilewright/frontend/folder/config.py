@@ -55,7 +55,7 @@ def settings_of(config: ModelSettings) -> tuple[str, ModelSettings]:
 
 
 def hyperparameters_of(name: str, config: ModelSettings) -> Hyperparameters:
-    """Raises UnsupportedOp, InvalidModel."""
+    """The sizes of a model from config.json.  Raises UnsupportedOp, InvalidModel."""
     kind = ARCHITECTURES[name]
     _check(name, kind, config)
     width, heads = config.size("hidden_size"), config.size("num_attention_heads")
@@ -87,7 +87,7 @@ def _check(name: str, kind: Architecture, config: ModelSettings) -> None:
 
 
 def _scale(config: ModelSettings, head: int) -> float:
-    """Of scores."""
+    """The factor of attention scores before the softmax."""
     scalar = config.number("query_pre_attn_scalar", head)
     if scalar <= 0:
         raise InvalidModel(f"query_pre_attn_scalar cannot be {scalar}", hint=HINT)
@@ -95,7 +95,7 @@ def _scale(config: ModelSettings, head: int) -> float:
 
 
 def _turned(kind: Architecture, config: ModelSettings, layers: int) -> tuple[bool, ...]:
-    """For each layer whether it has rotations."""
+    """For each layer, whether its queries and keys are rotated."""
     if not kind.every:
         return (True,) * layers
     if "no_rope_layers" in config.values:
@@ -105,7 +105,7 @@ def _turned(kind: Architecture, config: ModelSettings, layers: int) -> tuple[boo
 
 
 def _local(kind: Architecture, config: ModelSettings, turned: tuple[bool, ...]) -> tuple[bool, ...]:
-    """For each layer whether it sees only the window."""
+    """For each layer, whether its rows see only a window of keys."""
     layers = len(turned)
     if kind.folder.windows == "all":
         return (True,) * layers
@@ -132,7 +132,8 @@ def _list(config: ModelSettings, key: str, count: int) -> list[object]:
 
 
 def rotations_of(config: ModelSettings, sizes: Hyperparameters) -> tuple[Rotation, Rotation]:
-    """Of layers that see everything, and of local layers.  Raises InvalidModel, UnsupportedOp."""
+    """The rotations of layers that see all keys, and of local layers.  Raises InvalidModel,
+    UnsupportedOp."""
     given = config.values.get("rope_scaling") or config.values.get("rope_parameters") or {}
     if not isinstance(given, dict):
         raise config.wrong("rope_scaling", "an object", given)
@@ -184,7 +185,7 @@ def _rotation(
 
 
 def _mscale(rope: ModelSettings, factor: float) -> float:
-    """What YaRN multiplies cosines and sines by."""
+    """The factor by which YaRN multiplies cosines and sines."""
     first, second = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
     grown = 0.1 * log(factor) if factor > 1 else 0.0
     return (first * grown + 1) / (second * grown + 1) if first and second else grown + 1
@@ -205,7 +206,7 @@ def _by_length(rope: ModelSettings, width: int, base: float, factor: float, trai
 
 
 def _factors(rope: ModelSettings, key: str, pairs: int) -> Array:
-    """What the rate of each pair is divided by."""
+    """The divisor of each pair's rate."""
     found = rope.values.get(key)
     if not isinstance(found, list) or len(found) != pairs:
         raise rope.wrong(key, f"a list of {pairs} numbers", found)

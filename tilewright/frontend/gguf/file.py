@@ -39,7 +39,8 @@ Value = int | float | bool | str | list["Value"] | Array
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """One tensor.  shape: the longest stride first, as NumPy's;  data: [rows, bytes of a row]"""
+    """One tensor.  shape: in NumPy's order, the axis with the longest stride first;  data: its
+    bytes as [rows, bytes of a row]"""
 
     name: str
     shape: Shape

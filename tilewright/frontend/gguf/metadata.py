@@ -19,7 +19,7 @@ from tilewright.graph.ops import Array
 
 
 def hyperparameters_of(file: GgufFile) -> Hyperparameters:
-    """Raises UnsupportedOp, InvalidModel."""
+    """The sizes of a model from the file's metadata.  Raises UnsupportedOp, InvalidModel."""
     name = file.text("general.architecture")
     kind = architecture(name)
     if file.whole(f"{name}.expert_count", 0):
@@ -57,7 +57,8 @@ def _windows(file: GgufFile, name: str, usual: int) -> int:
 
 
 def rotations_of(file: GgufFile, sizes: Hyperparameters) -> tuple[Rotation, Rotation]:
-    """Of layers that see everything, and of local layers.  Raises InvalidModel, UnsupportedOp."""
+    """The rotations of layers that see all keys, and of local layers.  Raises InvalidModel,
+    UnsupportedOp."""
     name = sizes.name
     width = file.whole(f"{name}.rope.dimension_count", sizes.head)
     if width % 2 or not 0 < width <= sizes.head:
@@ -83,7 +84,8 @@ def rotations_of(file: GgufFile, sizes: Hyperparameters) -> tuple[Rotation, Rota
 
 
 def _factors(file: GgufFile, name: str, pairs: int) -> Array | None:
-    """What the rate of each pair is divided by: tensors of Llama 3 and of Phi 3."""
+    """The divisor of each pair's rate, from a tensor that Llama 3 and Phi 3 have; None without
+    one."""
     tensor = file.tensors.get(name)
     if tensor is None:
         return None

@@ -15,7 +15,7 @@ from tilewright.base.errors import UnsupportedOp
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """What folders of an architecture have beyond GGUF files.
+    """Facts about the Hugging Face folders of an architecture that GGUF files do not need.
 
     types:    `model_type` of their config.json
     defaults: settings that config.json may leave out
@@ -33,18 +33,19 @@ class FolderFormat:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How models of a name differ from Llama.
+    """How models of one architecture differ from Llama.
 
-    folder:     of folders of Hugging Face
+    folder:     facts about its folders of Hugging Face
     neighbours: whether GGUF files order queries and keys so that rotation turns the neighbours
                 (2i, 2i + 1) instead of the halves (i, i + n / 2)
     gate:       the function of the gated part
     embedding:  whether embeddings are multiplied by the root of the width
     posts:      whether results of attention and of the gated part have norms of their own
-    windows:    of this number of layers all but the last see only a window; 0: no pattern
-    every:      every layer of this number has no rotation; 0: all have one
-    roots:      numbers of layers of models whose attention divides by the root of width / heads,
-                which GGUF files do not tell
+    windows:    in each group of this number of layers, all but the last see only a window; 0: no
+                pattern
+    every:      layers whose number is a multiple of this have no rotation; 0: all layers have one
+    roots:      models with one of these numbers of layers divide scores by the root of width /
+                heads, which GGUF files do not tell
     """
 
     folder: FolderFormat
@@ -92,14 +93,14 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture(name: str) -> Architecture:
-    """The row.  Raises UnsupportedOp."""
+    """The row of an architecture by GGUF's name.  Raises UnsupportedOp."""
     if name not in ARCHITECTURES:
         raise _unknown(name)
     return ARCHITECTURES[name]
 
 
 def architecture_of_folder(kind: str) -> str:
-    """The row's name for a `model_type`.  Raises UnsupportedOp."""
+    """The name of the row that has this `model_type`.  Raises UnsupportedOp."""
     names = [name for name, row in ARCHITECTURES.items() if kind in row.folder.types]
     if not names:
         raise _unknown(kind)

@@ -42,11 +42,13 @@ EMBEDDING = "token_embd.weight"
 
 @dataclass(frozen=True)
 class DecoderSource:
-    """What a reader of files gives.
+    """A model as a reader of files found it.
 
-    name:    of the model;  rotation, local: of layers that see everything, and of local layers
-    tensors: by role; roles are called as GGUF calls its tensors, such as "blk.0.attn_q.weight"
-    called:  what the file calls a role
+    name:    the model's name
+    rotation, local: the rotations of layers that see all keys, and of local layers
+    tensors: the tensors by role; a role has GGUF's name for the tensor, such as
+             "blk.0.attn_q.weight"
+    called:  gives the file's own name of a role, for messages
     """
 
     name: str
@@ -60,8 +62,9 @@ class DecoderSource:
 class Decoder:
     """A model as a source of graphs; weights are made once for all of them.
 
-    room:  tokens that the caches hold; by default those it was trained for, or `most` of these
-    loose: what products may round their other operand to
+    room:  tokens that the caches hold; by default the number that it was trained for, at most
+           `most`
+    loose: the type to which products may round their other operand
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Decoder:
         return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
 
     def _input(self, name: str, shape: ops.Shape, dtype: DType) -> Node:
-        """The same node in all graphs, which share what is made of it."""
+        """An input; all graphs get the same node, so that they share the nodes computed from it."""
         if (name, shape) not in self._inputs:
             self._inputs[name, shape] = graph_input(name, shape, dtype)
         return self._inputs[name, shape]
@@ -191,7 +194,7 @@ class Decoder:
         return self._product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
 
     def _logits(self, x: Node, last: Node) -> Node:
-        """Of the last token, which in a padded prompt is not in the last row."""
+        """The logits of the last token, which in a padded prompt is not in the last row."""
         rows, s = x.shape[0], self.sizes
         if rows > 1:
             row = al.apply("min", cast(last, I64), rows - 1)
@@ -232,7 +235,8 @@ class Decoder:
         return self._tables[local]
 
     def _check_all_used(self) -> None:
-        """A tensor that nobody reads would be a part of the model that is left out."""
+        """Raises UnsupportedOp for a tensor that no layer reads: a part of the model would be
+        missing."""
         for name in self.weights.unused():
             raise UnsupportedOp(
                 f"the tensor {name!r} has no place in the architecture {self.sizes.name!r}",

@@ -16,12 +16,17 @@ MOST_LAYERS = 1 << 10
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """name: the architecture's;  head: numbers of a head
-    trained: tokens that the model was trained for;  scale: of scores
-    pairs: whether rotation turns neighbours (2i, 2i + 1) instead of halves (i, i + n / 2)
-    window: keys that a row of a local layer sees;  local: for each layer whether it is one
-    turned: for each layer whether its queries and keys are rotated
-    caps: of scores and of logits; 0 if none
+    """The sizes of a model.
+
+    name:    the name of the architecture
+    head:    width of a head
+    trained: number of tokens that the model was trained for
+    scale:   factor of the scores before the softmax
+    pairs:   whether rotation turns neighbours (2i, 2i + 1) instead of halves (i, i + n / 2)
+    window:  number of keys that a row of a local layer sees
+    local:   for each layer, whether it is local
+    turned:  for each layer, whether its queries and keys are rotated
+    caps:    soft caps of scores and of logits; 0 if there is none
     """
 
     name: str
@@ -41,7 +46,7 @@ class Hyperparameters:
     caps: tuple[float, float]
 
     def __post_init__(self) -> None:
-        """Raises UnsupportedOp."""
+        """Raises UnsupportedOp for numbers of heads or a width that are not supported."""
         if self.heads % self.kv_heads or self.head % 2:
             raise UnsupportedOp(
                 f"{self.heads} heads of queries beside {self.kv_heads} of keys with {self.head} "

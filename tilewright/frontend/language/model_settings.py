@@ -24,7 +24,7 @@ class ModelSettings:
     where: str = field(default="", kw_only=True)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text.  Raises InvalidModel."""
+        """The value of a key as text.  Raises InvalidModel if it is missing or of another kind."""
         value = self.values.get(key, default)
         if not isinstance(value, str):
             raise self.wrong(key, "a text", value)
@@ -58,7 +58,7 @@ class ModelSettings:
         return found
 
     def flag(self, key: str, default: bool) -> bool:
-        """Yes or no.  Raises InvalidModel."""
+        """The value of a key as bool.  Raises InvalidModel if it is of another kind."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, "yes or no", value)

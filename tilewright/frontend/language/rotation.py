@@ -22,11 +22,11 @@ KINDS = ("none", "linear", "yarn")
 class Rotation:
     """How queries and keys are rotated.
 
-    width:  numbers of a head that are rotated;  base: of the rates
+    width:  number of elements of a head that are rotated;  base: base of the rates
     kind:   "none", "linear" or "yarn";  factor: by which this slows rates down
     trained: tokens that the model was trained for before it was scaled
-    size:   what cosines and sines are multiplied by
-    divisors: what the rate of each pair is divided by
+    size:   factor of cosines and sines
+    divisors: for each pair, the divisor of its rate
     far:    the same if the caches hold more tokens than `trained`
     fast, slow: of YaRN: rotations of a pair over the trained length from which it keeps its rate,
             and up to which it is slowed down fully;  whole: whether these pairs are rounded

@@ -29,11 +29,12 @@ Load = Callable[[], Array]
 class ModelTensor:
     """A tensor of a file: numbers, or integers with a scale for each block of a row.
 
-    name, kind: what the file calls it and its type;  dtype: of `whole`: F32, or I8 and U8
+    name, kind: the file's names of the tensor and of its type
+    dtype:  type of `whole`: F32 for numbers, I8 or U8 for integers
     whole:  its numbers or integers;  stored: "f16" or "bf16" if all numbers are of this type
-    group:  integers that share a scale; 0 if it has numbers
+    group:  number of integers that share a scale; 0 for numbers
     scale, least: [rows, columns / group] as f32; a weight is integer * scale + least
-    halves: whether scales and least values are numbers of f16
+    halves: whether f16 can represent all scales and least values
     """
 
     name: str
@@ -106,7 +107,7 @@ class WeightTable:
         return role in self.tensors
 
     def matrix(self, role: str, shape: Shape) -> Matrix:
-        """Raises InvalidModel if there is none of this shape."""
+        """The tensor of a role.  Raises InvalidModel if there is none of this shape."""
         if role not in self._matrices:
             self._matrices[role] = self._matrix(self._tensor(role, shape))
         return self._matrices[role]
@@ -121,7 +122,7 @@ class WeightTable:
         return self._vectors[role]
 
     def unused(self) -> list[str]:
-        """Names of tensors that nobody asked for."""
+        """Names of the tensors that no graph has read."""
         return [tensor.name for role, tensor in self.tensors.items() if role not in self.used]
 
     def _tensor(self, role: str, shape: Shape) -> ModelTensor:

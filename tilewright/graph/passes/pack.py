@@ -337,10 +337,10 @@ def _matrix(
 
 
 def _grown(x: Node, axis: int, extent: int) -> Node:
-    """x with a longer axis.  The new elements may have any value: they are multiplied by weights of
-    zero.
+    """x with a longer axis.  The values of the new elements do not matter, since weights of zero
+    multiply them.
 
-    A window is lengthened by reading on in memory; past the end of its tensor it reads padding.
+    A window becomes longer by reading more elements of its tensor; after its end it reads padding.
     """
     match x.op:
         case ops.Transpose(perm):

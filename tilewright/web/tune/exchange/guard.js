@@ -71,7 +71,7 @@ export class Guard {
     }
   }
 
-  /** Reports during a trial whether it made the engine's device unresponsive (`Tune.Listening`). */
+  /** The function by which a trial checks whether it made the engine's device unresponsive (`Tune.Listening`). */
   listen() {
     return listening(this.#engine.parts, () => this.#slowest);
   }

@@ -72,7 +72,7 @@ export async function filled(buffer, set, seed) {
   const number = numbersOf(buffer, set, uniform(seed));
   const { size } = buffer;
   const data = new ARRAYS[buffer.dtype](size);
-  // The first ones may be zeros (`edge`).
+  // The first numbers may be zeros (set `edge`).
   const first = size >> 3;
   await inPieces(Math.min(size, first + PERIOD), PIECE, (from, to) => {
     for (let at = from; at < to; at++) data[at] = number(at);

@@ -20,7 +20,7 @@ const PROMISING = 2;
 const LATER = 1.15;
 /** By number of rounds: a long kernel is dropped early if both its ratio and the median ratio of its pairs are below this. */
 const POOR = [0, 0.99, 1.005, 1.01];
-/** Minimum number of pairs for that. */
+/** The least number of pairs before a long kernel is dropped early. */
 const MANY = 30;
 /** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
 const WORTH = 1.03;

@@ -27,7 +27,7 @@ const MOST_RUNS = 2 ** 16;
 
 /** Minimum calls of a rough measurement. */
 const QUICK_LEAST = 7;
-/** Maximum milliseconds of one. */
+/** Maximum milliseconds of a rough measurement. */
 const QUICK_MOST = 50;
 /** Multiple of its expected time above which a batch is discarded. */
 const ABSURD = 200;

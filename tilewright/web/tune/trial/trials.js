@@ -98,7 +98,7 @@ class TrialWorker {
     }
   }
 
-  /** Starts watching it. @param {number} pause that the page is in, 0: none */
+  /** Starts checking its heartbeats. @param {number} pause that the page is in, 0: none */
   take(pause) {
     this.#watch = setInterval(() => this.#look(), LOOK);
     this.pause(pause);
