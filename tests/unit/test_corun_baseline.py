@@ -71,11 +71,11 @@ class Device:
 
     @property
     def looks(self) -> bool:
-        return self.run.state.baselines[0].probing
+        return self.run.state.critical[0].baseline.probing
 
     @property
     def solo_us(self) -> float:
-        return self.run.state.critical[0].solo_us
+        return self.run.state.critical[0].task.solo_us
 
 
 def test_a_slower_device_ends_no_normal_work() -> None:
@@ -88,11 +88,11 @@ def test_a_slower_device_ends_no_normal_work() -> None:
     told = device.ask(226.0, REQUESTS)
     assert told == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
     assert not device.looks
-    assert [phase.solo_us for phase in device.run.state.critical[0].phases] == pytest.approx(
+    assert [phase.solo_us for phase in device.run.state.critical[0].task.phases] == pytest.approx(
         [1.13 * 150, 1.13 * 50]
     )
-    assert device.run.state.margins == (1.0,)
-    assert device.run.state.evidence == ((),)
+    assert device.run.state.critical[0].margin == 1.0
+    assert device.run.state.critical[0].evidence == ()
     assert device.run.state.normal[0].flying
     # what was over the bound is within it
     assert device.ask(1.05 * 226, 900) == []
@@ -207,8 +207,7 @@ def test_failed_requests_tell_nothing() -> None:
     before = device.run.state
     assert device.ask(None, 2 * REQUESTS) == []
     assert device.looks
-    assert device.run.state.baselines == before.baselines
-    assert device.run.state.margins == before.margins
+    assert device.run.state.critical == before.critical
     device.ask(200.0, REQUESTS)
     assert not device.looks
 
@@ -222,10 +221,10 @@ def test_of_requests_and_tasks_that_are_gone_nobody_knows_what_still_runs() -> N
         device.run(Tick(device.now - 1e6 + 1e5 * n))
     assert device.run.state.overdue
     device.ask(900.0, 3)
-    assert device.run.state.baselines[0].alone == ()
+    assert device.run.state.critical[0].baseline.alone == ()
     device.run(Finished(device.now, 999, 900.0))
     device.ask(200.0, 3)
-    assert device.run.state.baselines[0].alone == (200.0,) * 3
+    assert device.run.state.critical[0].baseline.alone == (200.0,) * 3
     device.run(Gone(device.now, "normal", died=True))
 
 
@@ -265,13 +264,19 @@ def test_each_critical_model_has_a_time_of_its_own() -> None:
     device = Device(TASK, other, NORMAL)
     told = device.ask(226.0, 4 + REQUESTS)
     assert told == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
-    assert [task.solo_us for task in device.run.state.critical] == pytest.approx([226.0, 200.0])
+    assert [task.solo_us for task in device.run.state.critical_tasks] == pytest.approx(
+        [226.0, 200.0]
+    )
     # a look at one does not count requests of the other
     device.ask(1.2 * 226.0, 4)
     assert device.looks
     device.run(Arrived(device.now, "other", 999))
     device.run(Finished(device.now, 999, 500.0))
-    assert device.run.state.baselines[0].alone == device.run.state.baselines[1].alone == ()
+    assert (
+        device.run.state.critical[0].baseline.alone
+        == device.run.state.critical[1].baseline.alone
+        == ()
+    )
 
 
 def test_without_normal_work_there_is_no_look() -> None:
@@ -341,7 +346,7 @@ def test_a_task_that_goes_takes_its_look_along() -> None:
     device.run.leave(device.now)
     assert device.looks
     told = device.run(Gone(device.now, "critical"))
-    assert device.run.state.baselines == ()
+    assert device.run.state.critical == ()
     assert any(isinstance(a, Enqueue) for a in told)
 
 
@@ -351,7 +356,7 @@ def test_other_designs_do_not_look() -> None:
     for number in range(1, 40):
         run(Arrived(3e7 * number, "critical", number))
         run(Finished(3e7 * number, number, 900.0))
-    assert not run.state.baselines[0].probing
+    assert not run.state.critical[0].baseline.probing
 
 
 GPU = Gpu(4)

@@ -325,7 +325,7 @@ def test_a_late_answer_is_not_that_of_another_task(
 
     def admitted() -> tuple[Normal | Critical, ...]:
         state = served.broker.coordinator.state
-        return *(n.task for n in state.normal), *(c for c in state.critical)
+        return *(n.task for n in state.normal), *state.critical_tasks
 
     with RemoteCoordinator(served.path) as other, RemoteCoordinator(served.path) as remote:
         other.join(taken, lambda action: None)

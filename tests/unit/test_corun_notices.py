@@ -87,9 +87,9 @@ def test_a_budget_under_which_requests_exceed_the_bound_is_not_chosen_again() ->
     assert notice.found == pytest.approx(1.2)
     assert notice.attainable
     assert not any(isinstance(a, Withdraw) for a in told)
-    assert bounded(run.state.critical[0], 1.0) == (0,)
+    assert bounded(run.state.critical[0].task, 1.0) == (0,)
     # who asks for a larger bound has the larger budget
-    assert bounded(replace(run.state.critical[0], max_slowdown=1.25), 1.0) == (4,)
+    assert bounded(replace(run.state.critical[0].task, max_slowdown=1.25), 1.0) == (4,)
 
 
 def test_where_no_budget_keeps_the_bound_normal_work_ends() -> None:

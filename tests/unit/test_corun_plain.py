@@ -40,7 +40,7 @@ def test_kernels_are_plain_while_every_request_lets_everybody_stay() -> None:
     assert run(Finished(3, 7, 1e6)) == []
     assert run(Ended(4, "normal", 2)) == [Enqueue("normal", 3, EVERYBODY)]
     # behind a launch that may be left none is plain, for it would not look whether that is complete
-    run.state = replace(run.state, margins=(1.0,))
+    run.state = replace(run.state, critical=(replace(run.state.critical[0], margin=1.0),))
     assert run(Ended(5, "normal", 3)) == [Enqueue("normal", 4, EVERYBODY)]
     assert run(Ended(6, "normal", 4)) == [Enqueue("normal", 5, EVERYBODY)]
     assert run(Ended(7, "normal", 5)) == run(Ended(8, "normal", 6)) == []
@@ -75,12 +75,12 @@ def test_what_was_left_goes_on_in_the_form_that_knows_what_is_done() -> None:
 def test_so_it_does_where_the_margin_lets_everybody_stay_again() -> None:
     margin = next(m / 1000 for m in range(1000, 3000) if bounded(FREE, m / 1000) == (0,))
     run = Run("tilewright", FREE, NORMAL)
-    run.state = replace(run.state, margins=(margin,))
+    run.state = replace(run.state, critical=(replace(run.state.critical[0], margin=margin),))
     run(Arrived(0, "normal", 0))
     assert run(Arrived(1, "critical", 7)) == [begin(7, (0,))]
     run(Ended(2, "normal", 0))
     run(Ended(3, "normal", 0))
-    run.state = replace(run.state, margins=(1.0,))
+    run.state = replace(run.state, critical=(replace(run.state.critical[0], margin=1.0),))
     started = [a for a in run(Finished(4, 7, 100.0)) if isinstance(a, Enqueue)]
     assert [(a.kernel, a.plain) for a in started] == [(0, False), (1, False)]
 

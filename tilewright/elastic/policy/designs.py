@@ -163,7 +163,7 @@ def pass_device_on(state: SchedulerState) -> SchedulerState:
     if state.running is not None or any(p.busy for p in state.normal):
         return state
     asked = {request.task for request in state.waiting}
-    wanting = {task.name: task.name in asked for task in state.critical}
+    wanting = {task.name: task.name in asked for task in state.critical_tasks}
     wanting |= {p.task.name: p.backlog > 0 for p in state.normal}
     names = list(wanting)
     first = names.index(state.holder) + 1 if state.holder in wanting else 0

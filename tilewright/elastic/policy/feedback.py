@@ -11,109 +11,109 @@ from collections.abc import Collection
 
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import disturbing, keeps
-from tilewright.elastic.policy.baseline import is_over, probed, with_answer, with_probe
+from tilewright.elastic.policy.baseline import Baseline, is_over, probed, with_answer, with_probe
 from tilewright.elastic.policy.events import Action, Noticed, Recalibrated, Recount, Withdraw
 from tilewright.elastic.policy.sequential_test import Evidence, expected, watched, with_found
-from tilewright.elastic.policy.state import Running, SchedulerState, with_item
+from tilewright.elastic.policy.state import (
+    CriticalState,
+    Running,
+    SchedulerState,
+    with_critical,
+)
 
-Answer = tuple[SchedulerState, tuple[Action, ...]]
+Transition = tuple[SchedulerState, tuple[Action, ...]]
 
 
-def answered(state: SchedulerState, running: Running, took_us: float) -> Answer:
+def answered(
+    state: SchedulerState, found: CriticalState, running: Running, took_us: float
+) -> Transition:
     """The state after a request of a task with a bound."""
-    task = state.task(running.request.task)
-    if task is None:
-        return state, ()
-    number = state.critical.index(task)
     # Kernels of tasks that left, and of requests that outlived their lease, may still run.
     unknown = state.recount is not None or bool(state.overdue)
-    baseline = with_answer(state.baselines[number], took_us, running.shared or unknown, state.now)
-    state = changed(state, baselines=with_item(state.baselines, number, baseline))
+    baseline = with_answer(found.baseline, took_us, running.shared or unknown, state.now)
+    found = changed(found, baseline=baseline)
+    state = with_critical(state, found)
     if baseline.probing:
         return state, ()
     if state.normal and state.now >= baseline.due:
-        return _probe(state, number), ()
-    return _watched(state, number, running.budgets, took_us) if running.shared else (state, ())
+        return _probe(state, found), ()
+    return _compared(state, found, running.budgets, took_us) if running.shared else (state, ())
 
 
 def probing(state: SchedulerState) -> bool:
     """True if normal launches wait because the time alone of a task is being probed."""
-    return any(baseline.probing for baseline in state.baselines)
+    return any(one.baseline.probing for one in state.critical)
 
 
-def runs_though_late(state: SchedulerState, number: int) -> bool:
-    """True if a request runs although it seems too late for its deadline.
+def runs_though_late(state: SchedulerState, baseline: Baseline) -> bool:
+    """True if a request of a task with this baseline runs although it seems too late.
 
     That is so if its lateness follows from a time alone that is being probed now, or should be.
     """
-    baseline = state.baselines[number]
     free = state.running is None and not state.waiting
     return free and (baseline.probing or state.now >= baseline.due)
 
 
-def probes_ended(state: SchedulerState) -> Answer:
+def probes_ended(state: SchedulerState) -> Transition:
     """Ends probes that have enough requests, or for which no requests come."""
-    told: tuple[Action, ...] = ()
-    for number, baseline in enumerate(state.baselines):
-        if is_over(baseline, state.now):
-            state, more = _probe_ended(state, number)
-            told += more
-    return state, told
+    actions: tuple[Action, ...] = ()
+    for one in state.critical:
+        if is_over(one.baseline, state.now):
+            state, more = _probe_ended(state, one)
+            actions += more
+    return state, actions
 
 
-def _probe(state: SchedulerState, number: int, doubt: float = 0.0) -> SchedulerState:
-    baseline = with_probe(state.baselines[number], state.now, doubt)
-    return changed(state, baselines=with_item(state.baselines, number, baseline))
+def _probe(state: SchedulerState, found: CriticalState, doubt: float = 0.0) -> SchedulerState:
+    return with_critical(
+        state, changed(found, baseline=with_probe(found.baseline, state.now, doubt))
+    )
 
 
-def _probe_ended(state: SchedulerState, number: int) -> Answer:
+def _probe_ended(state: SchedulerState, found: CriticalState) -> Transition:
     """The state after a probe.  If the time alone has changed, evidence from the old time is
     dropped."""
-    was = state.critical[number]
-    baseline, task = probed(state.baselines[number], was, state.now)
-    state = changed(state, baselines=with_item(state.baselines, number, baseline))
-    if task is was:
-        return state, ()
-    state = changed(
-        state,
-        critical=with_item(state.critical, number, task),
-        margins=with_item(state.margins, number, 1.0),
-        evidence=with_item(state.evidence, number, ()),
-    )
-    return state, (Recalibrated(task.name, was.solo_us, task.solo_us),)
+    baseline, task = probed(found.baseline, found.task, state.now)
+    if task is found.task:
+        return with_critical(state, changed(found, baseline=baseline)), ()
+    state = with_critical(state, CriticalState(task, due=found.due, baseline=baseline))
+    return state, (Recalibrated(task.name, found.task.solo_us, task.solo_us),)
 
 
-def _watched(
-    state: SchedulerState, number: int, budgets: tuple[int, ...], took_us: float
-) -> Answer:
+def _compared(
+    state: SchedulerState, found: CriticalState, budgets: tuple[int, ...], took_us: float
+) -> Transition:
     """Updates the evidence against curves with a request that had normal work beside it."""
-    task = state.critical[number]
+    task = found.task
     slowdown, over = took_us / task.solo_us, took_us > task.longest_us
-    found, others = watched(state.evidence[number], budgets, slowdown, over)
-    if not found.enough:
-        return changed(state, evidence=with_item(state.evidence, number, (*others, found))), ()
-    state = changed(state, evidence=with_item(state.evidence, number, others))
-    if not state.baselines[number].believed:
-        return _probe(state, number, found.found), ()
-    return _corrected(state, number, found)
+    new, others = watched(found.evidence, budgets, slowdown, over)
+    if not new.enough:
+        return with_critical(state, changed(found, evidence=(*others, new))), ()
+    found = changed(found, evidence=others)
+    state = with_critical(state, found)
+    if not found.baseline.believed:
+        return _probe(state, found, new.found), ()
+    return _with_curves_corrected(state, found, new)
 
 
-def _corrected(state: SchedulerState, number: int, found: Evidence) -> Answer:
+def _with_curves_corrected(
+    state: SchedulerState, found: CriticalState, evidence: Evidence
+) -> Transition:
     """Corrects curves by the evidence.  If no budget keeps the bound, normal work ends: even a
     budget of 0 does not stop what disturbs the critical model."""
-    task = state.critical[number]
-    better = with_found(task, found.budgets, found.found)
+    task = found.task
+    better = with_found(task, evidence.budgets, evidence.found)
     notice = Noticed(
-        task.name, found.budgets, found.requests, len(found.slowdowns),
-        expected(task.phases, found.budgets), found.found, keeps(better),
+        task.name, evidence.budgets, evidence.requests, len(evidence.slowdowns),
+        expected(task.phases, evidence.budgets), evidence.found, keeps(better),
     )  # fmt: skip
-    state = changed(state, critical=with_item(state.critical, number, better))
+    state = with_critical(state, changed(found, task=better))
     if notice.attainable:
         return state, (notice,)
     ended = (
         Withdraw(progress.task.name, error)
         for progress in state.normal
-        if (error := disturbing(progress.task.name, state.critical)) is not None
+        if (error := disturbing(progress.task.name, state.critical_tasks)) is not None
     )
     state = departed(state, [progress.task.name for progress in state.normal])
     return changed(state, normal=()), (notice, *ended)
@@ -142,7 +142,7 @@ def paused(state: SchedulerState) -> bool:
     return state.recount is not None and state.now >= state.recount
 
 
-def recounted(state: SchedulerState) -> tuple[SchedulerState, tuple[Action, ...]]:
+def recounted(state: SchedulerState) -> Transition:
     if state.recount is None or state.now < state.recount:
         return state, ()
     if not any(progress.flying for progress in state.normal):

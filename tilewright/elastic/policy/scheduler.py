@@ -17,7 +17,6 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, CompilerBug
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
-from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.budgets import corrected
 from tilewright.elastic.policy.designs import (
     ALL,
@@ -45,7 +44,7 @@ from tilewright.elastic.policy.events import (
     Tick,
 )
 from tilewright.elastic.policy.feedback import (
-    Answer,
+    Transition,
     answered,
     departed,
     paused,
@@ -55,12 +54,14 @@ from tilewright.elastic.policy.feedback import (
     runs_though_late,
 )
 from tilewright.elastic.policy.state import (
+    CriticalState,
     Flight,
     Progress,
     Request,
     Running,
     SchedulerState,
     pending_us,
+    with_critical,
     with_item,
 )
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
@@ -88,7 +89,7 @@ class Scheduler:
 
     def joined(self, state: SchedulerState, task: Critical | Normal) -> SchedulerState:
         """The state with one more task.  Raises AdmissionRefused."""
-        names = [t.name for t in state.critical] + [p.task.name for p in state.normal]
+        names = [t.name for t in state.critical_tasks] + [p.task.name for p in state.normal]
         if task.name in names:
             raise AdmissionRefused(
                 f"there is a task {task.name} already",
@@ -96,22 +97,16 @@ class Scheduler:
                 task=task.name,
             )
         if isinstance(task, Normal):
-            refusal = disturbing(task.name, state.critical) if self.design.promises else None
+            refusal = disturbing(task.name, state.critical_tasks) if self.design.promises else None
             if refusal is not None:
                 raise refusal
             return changed(state, normal=(*state.normal, Progress(task)))
         if self.design.promises:
-            admit(task, state.critical)
-        return changed(
-            state,
-            critical=(*state.critical, task),
-            margins=(*state.margins, 1.0),
-            due=(*state.due, state.now),
-            evidence=(*state.evidence, ()),
-            baselines=(*state.baselines, Baseline()),
-        )
+            admit(task, state.critical_tasks)
+        new = CriticalState(task, due=state.now)
+        return changed(state, critical=(*state.critical, new))
 
-    def step(self, state: SchedulerState, event: Event) -> Answer:
+    def step(self, state: SchedulerState, event: Event) -> Transition:
         """The state and actions after an event; unknown tasks and requests are ignored."""
         passed = min(max(0.0, event.now - state.now), MOST_STEP_US)
         state = changed(state, now=max(state.now, event.now))
@@ -140,13 +135,13 @@ class Scheduler:
         This takes a tenth of the time of a step.  The result is None unless the request can begin
         at once.
         """
-        critical, design = state.task(task), self.design
-        if critical is None or critical.deadline_us is not None or state.running or state.waiting:
+        found, design = state.critical_state(task), self.design
+        if found is None or state.running or state.waiting:
             return None
-        if design.exclusive or design.by_kernels:
+        if design.exclusive or design.by_kernels or found.task.deadline_us is not None:
             return None
-        budgets = design.budgets(critical, state.margins[state.critical.index(critical)])
-        return self._begin(state, request, critical, budgets)
+        budgets = design.budgets(found.task, found.margin)
+        return self._begin(state, request, found.task, budgets)
 
     def _begin(
         self, state: SchedulerState, request: int, task: Critical, budgets: tuple[int, ...]
@@ -154,23 +149,26 @@ class Scheduler:
         concurrent = most_concurrent(self.together, state)
         return Begin(request, task.name, budgets, self.design.settle_us, concurrent)
 
-    def _arrived(self, state: SchedulerState, event: Arrived) -> Answer:
-        task = state.task(event.task)
-        if task is None:
+    def _arrived(self, state: SchedulerState, event: Arrived) -> Transition:
+        found = state.critical_state(event.task)
+        if found is None:
             more = tuple(
                 changed(p, backlog=p.backlog + 1) if p.task.name == event.task else p
                 for p in state.normal
             )
             return changed(state, normal=more), ()
         came = event.now if event.came is None else min(event.came, event.now)
-        number = state.critical.index(task)
-        due = with_item(state.due, number, came + task.gap_us)
-        state = changed(state, due=due)
+        task = found.task
+        state = with_critical(state, changed(found, due=came + task.gap_us))
         deadline = None if task.deadline_us is None else came + task.deadline_us
         request = Request(event.request, task.name, came, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
-        if self.design.promises and refusal is not None and not runs_though_late(state, number):
+        if (
+            self.design.promises
+            and refusal is not None
+            and not runs_though_late(state, found.baseline)
+        ):
             return state, (Refuse(event.request, refusal),)
         return changed(state, waiting=waiting), ()
 
@@ -180,7 +178,7 @@ class Scheduler:
             return state
         return changed(state, running=changed(running, kernel=event.kernel, held=True))
 
-    def _finished(self, state: SchedulerState, event: Finished) -> Answer:
+    def _finished(self, state: SchedulerState, event: Finished) -> Transition:
         waiting = tuple(r for r in state.waiting if r.number != event.request)
         overdue = tuple(r for r in state.overdue if r.number != event.request)
         state = changed(state, waiting=waiting, overdue=overdue)
@@ -189,29 +187,32 @@ class Scheduler:
             return state, ()
         if event.took_us is None:
             return changed(state, running=None), ()
-        margins = tuple(
-            corrected(margin, event.took_us > task.longest_us)
-            if task.name == running.request.task
-            else margin
-            for task, margin in zip(state.critical, state.margins, strict=True)
+        state = changed(state, running=None)
+        found = state.critical_state(running.request.task)
+        if found is None:
+            return state, ()
+        found = changed(
+            found, margin=corrected(found.margin, event.took_us > found.task.longest_us)
         )
-        state = changed(state, running=None, margins=margins)
-        return answered(state, running, event.took_us) if self.design.promises else (state, ())
+        state = with_critical(state, found)
+        return (
+            answered(state, found, running, event.took_us) if self.design.promises else (state, ())
+        )
 
-    def _go_on(self, state: SchedulerState) -> Answer:
+    def _go_on(self, state: SchedulerState) -> Transition:
         """Starts all that may start now."""
         state, counted = recounted(state)
-        state, told = probes_ended(state)
-        actions = [*counted, *told]
+        state, probed = probes_ended(state)
+        actions = [*counted, *probed]
         if self.design.exclusive:
             state = pass_device_on(state)
         if state.running is None and state.waiting and self._critical_may_go(state):
             first, *rest = state.waiting
-            task = state.task(first.task)
-            if task is None:
+            found = state.critical_state(first.task)
+            if found is None:
                 raise CompilerBug("a request has outlived its task", task=first.task)
-            margin = state.margins[state.critical.index(task)]
-            budgets = self.design.budgets(task, margin)
+            task = found.task
+            budgets = self.design.budgets(task, found.margin)
             shared = any(progress.flying for progress in state.normal)
             running = Running(first, budgets, held=self.design.by_kernels, shared=shared)
             state = changed(state, waiting=tuple(rest), running=running)
@@ -283,7 +284,7 @@ class Scheduler:
         flight."""
         if not self.design.plain or state.running is not None or state.waiting:
             return False
-        left = min(state.due, default=inf) - state.now - LEAD_US
+        left = min((one.due for one in state.critical), default=inf) - state.now - LEAD_US
         if left <= 0:
             return False
         return LONGER * (pending_us(self.gpu, state.normal) + kernel.alone_us(self.gpu)) <= left
@@ -293,8 +294,8 @@ class Scheduler:
         stay."""
         return self.design.plain and all(
             budget == EVERYBODY
-            for task, margin in zip(state.critical, state.margins, strict=True)
-            for budget in self.design.budgets(task, margin)
+            for one in state.critical
+            for budget in self.design.budgets(one.task, one.margin)
         )
 
     def _most_ahead(self, state: SchedulerState) -> int:
@@ -360,7 +361,7 @@ def _ended(state: SchedulerState, event: Ended) -> SchedulerState:
     return changed(state, normal=tuple(normal))
 
 
-def _overdue(state: SchedulerState) -> Answer:
+def _overdue(state: SchedulerState) -> Transition:
     """Takes back what a request that outlived its lease holds."""
     running = state.running
     task = None if running is None else state.task(running.request.task)
@@ -370,18 +371,13 @@ def _overdue(state: SchedulerState) -> Answer:
     return state, (Overdue(running.request.number, task.name), Allow(EVERYBODY))
 
 
-def _gone(state: SchedulerState, event: Gone) -> Answer:
+def _gone(state: SchedulerState, event: Gone) -> Transition:
     """The state without the task and its requests.  If one of them was running, all workers may
     stay again."""
-    kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(
         departed(state, [event.task], event.died),
-        critical=tuple(state.critical[n] for n in kept),
-        margins=tuple(state.margins[n] for n in kept),
-        due=tuple(state.due[n] for n in kept),
-        evidence=tuple(state.evidence[n] for n in kept),
-        baselines=tuple(state.baselines[n] for n in kept),
+        critical=tuple(one for one in state.critical if one.task.name != event.task),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
         overdue=tuple(r for r in state.overdue if r.task != event.task),

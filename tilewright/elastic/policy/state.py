@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TypeVar
 
-from tilewright.base.fast_records import slotted
+from tilewright.base.fast_records import changed, slotted
 from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.sequential_test import Evidence
 from tilewright.elastic.policy.tasks import Critical, Gpu, Normal
@@ -39,6 +39,22 @@ class Running:
     held: bool = False
     shared: bool = False
     spent_us: float = 0.0
+
+
+@slotted
+class CriticalState:
+    """A critical task and what the coordinator knows of it.
+
+    margin: what its budgets keep free below the bound, see budgets.py
+    due:    when its next request may come
+    evidence: against its curves, by the budgets of requests
+    """
+
+    task: Critical
+    margin: float = 1.0
+    due: float = 0.0
+    evidence: tuple[Evidence, ...] = ()
+    baseline: Baseline = Baseline()
 
 
 @slotted
@@ -95,28 +111,38 @@ class SchedulerState:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    margins, evidence, baselines: by critical task
     holder: the task that has the device, if the design is exclusive
-    due: by critical task, when its next request may come
     overdue: requests that outlived their lease and have not finished; their tasks have not left
     recount: when workers are to be counted again; None: the count is right
     """
 
-    critical: tuple[Critical, ...] = ()
+    critical: tuple[CriticalState, ...] = ()
     normal: tuple[Progress, ...] = ()
     now: float = 0.0
     waiting: tuple[Request, ...] = ()
     running: Running | None = None
-    margins: tuple[float, ...] = ()
-    due: tuple[float, ...] = ()
-    evidence: tuple[tuple[Evidence, ...], ...] = ()
-    baselines: tuple[Baseline, ...] = ()
     holder: str = ""
     overdue: tuple[Request, ...] = ()
     recount: float | None = None
 
+    def critical_state(self, name: str) -> CriticalState | None:
+        return next((one for one in self.critical if one.task.name == name), None)
+
     def task(self, name: str) -> Critical | None:
-        return next((task for task in self.critical if task.name == name), None)
+        found = self.critical_state(name)
+        return None if found is None else found.task
+
+    @property
+    def critical_tasks(self) -> list[Critical]:
+        return [one.task for one in self.critical]
+
+
+def with_critical(state: SchedulerState, new: CriticalState) -> SchedulerState:
+    """The state with this in place of what it had of the task."""
+    name = new.task.name
+    return changed(
+        state, critical=tuple(new if one.task.name == name else one for one in state.critical)
+    )
 
 
 def with_item(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
