@@ -32,7 +32,7 @@ from tilewright.base.errors import AdmissionRefused
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson, Uniform
 from tilewright.elastic.policy import Critical, Curve, Gpu, KernelCost, Normal, Phase, Scheduler
-from tilewright.elastic.policy.designs import SETTLE_US, design
+from tilewright.elastic.policy.policies import SETTLE_US, policy_named
 
 BOUNDS = (1.05, 1.3, 1.5)
 NO_BOUND = 1e3
@@ -129,7 +129,7 @@ def rate_alone(name: str) -> float:
     """Normal inferences per second with nothing beside them."""
     subject, seconds = SUBJECTS[name], 0.05
     tasks = [(Normal("normal", subject.normal), ClosedLoop())]
-    found = simulate(Scheduler(design("tilewright"), subject.gpu), tasks, seconds)
+    found = simulate(Scheduler(policy_named("tilewright"), subject.gpu), tasks, seconds)
     return found.inferences["normal"] / seconds
 
 
@@ -151,7 +151,7 @@ def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Outco
     """Raises AdmissionRefused."""
     subject, phase = SUBJECTS[name], phase_of(name, variant)
     solo, gpu, found = phase.solo_us, subject.gpu, list[Outcome]()
-    scheduler = Scheduler(replace(design("tilewright"), settle_us=variant.settle_us), gpu)
+    scheduler = Scheduler(replace(policy_named("tilewright"), settle_us=variant.settle_us), gpu)
     kinds = list(arrivals(solo))
     for arrival, rate in kinds:
         for seed in SEEDS:

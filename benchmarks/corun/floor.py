@@ -41,7 +41,7 @@ from tilewright.elastic.corun import Corun
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.measure_curves import GAP_S, Background, requests
 from tilewright.elastic.policy import Hold
-from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.policies import SETTLE_US
 from tilewright.elastic.settings import Settings
 from tilewright.hosts.cuda_devices import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes

@@ -26,7 +26,7 @@ from benchmarks.common import Row, Run
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.measure_curves import Background, PlacedPlan
 from tilewright.elastic.plans import RUN_US
-from tilewright.elastic.policy import Gpu, Scheduler, design
+from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 from tilewright.elastic.policy.budgets import gaps
 
 #: Normal models, and how many run at once (0: all).
@@ -99,7 +99,7 @@ def row(models: int, together: int, seconds: float) -> Row:
     clock, took = Clock(), list[float]()
     streams = [Stream(clock) for _ in range(models)]
     running = cast("list[PlacedPlan]", [(stream, stream) for stream in streams])
-    scheduler = Scheduler(design("tilewright"), Gpu(132), together=together)
+    scheduler = Scheduler(policy_named("tilewright"), Gpu(132), max_concurrent=together)
 
     def begin() -> At:
         clock.busy = True

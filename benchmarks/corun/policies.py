@@ -34,8 +34,8 @@ import typer
 
 from benchmarks.common import Row, Run, nvidia_machine
 from benchmarks.options import among
-from lab.designs import DESIGNS
 from lab.naive import naive
+from lab.policies import POLICIES
 from lab.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
 from lab.workloads.metrics import achieved_occupancy, sequential_rate
 from lab.workloads.models import model
@@ -161,19 +161,19 @@ def rows_of(pair: Pair, asked: Asked, sms: int | None) -> Iterator[Row]:
         pair = at_paper_load(pair, asked, sms)
     arrivals = [stream.arrival for stream in pair.workload.critical]
     for name in asked.policies:
-        promises = DESIGNS[name].promises
+        promises = POLICIES[name].promises
         for bound in asked.bounds if promises else (None,):
             settings = Settings(
-                DESIGNS[name],
+                POLICIES[name],
                 asked.kind,
                 sms,
                 max_slowdown=bound or NO_BOUND,
                 phases=asked.phases,
                 ahead=asked.ahead,
-                together=asked.together,
+                max_concurrent=asked.together,
                 l2_persistence=asked.l2_persistence,
                 gap_s=min(arrival.mean_gap for arrival in arrivals),
-                gaps=not asked.any_time,
+                use_least_gap=not asked.any_time,
                 measure_seconds=asked.measure,
             )
             try:
@@ -208,7 +208,7 @@ def setting(
         "max_slowdown": bound,
         "together": asked.together,
         "gaps": not asked.any_time
-        and DESIGNS[policy].plain
+        and POLICIES[policy].plain
         and all(s.arrival.least_gap for s in pair.workload.critical),
     }
 
@@ -237,7 +237,7 @@ def row(
     service = tail([a.slowdown for _, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.settings
-    found: Row = setting(pair, asked, session.design.name, used.sms, bound, seed) | {
+    found: Row = setting(pair, asked, session.policy.name, used.sms, bound, seed) | {
         "l2_kept": session.persistent.share if session.persistent else None,
         "p50": waited.p50,
         "p99": waited.p99,
@@ -260,7 +260,7 @@ def row(
             round(r.now_us / r.was_us, 4) for c in result.critical for r in c.recalibrated
         ],
         "duty": result.duty,
-        "at_once": session.concurrency.together,
+        "at_once": session.concurrency.max_concurrent,
         "gated": session.concurrency.gated,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
@@ -298,7 +298,7 @@ def main(
         bool,
         typer.Option("--paper-load", help="Rates that ask as much as Miriam's of its boards."),
     ] = False,
-    policy: Annotated[list[str] | None, among(sorted(DESIGNS), "Repeatable")] = None,
+    policy: Annotated[list[str] | None, among(sorted(POLICIES), "Repeatable")] = None,
     bound: Annotated[list[float] | None, typer.Option(help="For ours; repeatable.")] = None,
     sms: Annotated[
         list[int] | None, typer.Option(help="By default the whole GPU; repeatable.")
@@ -332,7 +332,7 @@ def main(
             hint="Leave out --model and --rate",
         )
     asked = Asked(
-        pair or list(WORKLOADS), models or (), rate, paper_load, policy or list(DESIGNS),
+        pair or list(WORKLOADS), models or (), rate, paper_load, policy or list(POLICIES),
         bound or BOUNDS, seconds, measure, seed or (0,), clients, phases, l2_persistence, any_time,
         kernels, together, ahead, "cpu" if on_cpu else "gpu",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Page: what stands between a critical request and its bound: the floor, the host, the design.
+"""Page: what stands between a critical request and its bound: the floor, the host, the policy.
 
 Input: the records of corun/: floor, host_turns and bound.  Output: the page.
 """

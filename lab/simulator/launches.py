@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import KernelCost
-from tilewright.elastic.policy.designs import Leave
+from tilewright.elastic.policy.policies import Leave
 
 
 @dataclass(eq=False)

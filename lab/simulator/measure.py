@@ -20,8 +20,8 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering, gaps, levels_of
-from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
+from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, gaps, levels_of
+from tilewright.elastic.policy.policies import ALL, SETTLE_US, Policy
 
 #: The mean gap between requests, as a multiple of about their service time.
 GAP = 3.0
@@ -65,7 +65,7 @@ def phases(
     """
     alone = solo_us(gpu, kernels)
     points = (
-        (n, covering(_took(gpu, kernels, normal, n, settle_us)) / alone) for n in (0, *levels)
+        (n, covering_time(_took(gpu, kernels, normal, n, settle_us)) / alone) for n in (0, *levels)
     )
     return (Phase(len(kernels), alone, Curve(tuple(points))),)
 
@@ -79,7 +79,7 @@ def _took(
 ) -> list[float]:
     """Microseconds of each request while `workers` normal workers may stay beside it."""
     part = ALL if workers else None
-    design = Design(
+    policy = Policy(
         "measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part,
         settle_us=settle_us, plain=True,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _took(
     tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, source)]
     if normal:
         tasks.append((Normal("normal", tuple(normal)), _Loop()))
-    outcome = simulate(Scheduler(design, gpu), tasks, source.times(0, 0)[-1] + gap)
+    outcome = simulate(Scheduler(policy, gpu), tasks, source.times(0, 0)[-1] + gap)
     return [served.took_us for served in outcome.served]
 
 

@@ -163,16 +163,16 @@ class Simulation:
         self._numbers = count()
         self._normal: dict[str, _NormalRun] = {}
         self._tasks: dict[str, Critical] = {}
-        design, sms = scheduler.design, scheduler.gpu.sms
-        own = round(design.split * sms)
-        self._urgent = self._gpu.stream(design.urgent, range(own or sms))
+        policy, sms = scheduler.policy, scheduler.gpu.sms
+        own = round(policy.split * sms)
+        self._urgent = self._gpu.stream(policy.urgent, range(own or sms))
         self._streams = {
             task.name: self._gpu.stream(False, range(own, sms))
             for task, _ in tasks
             if isinstance(task, Normal)
         }
         for number, (task, source) in enumerate(tasks):
-            self._state = scheduler.joined(self._state, task)
+            self._state = scheduler.with_task(self._state, task)
             self._sources[task.name] = source
             if isinstance(task, Normal):
                 self._normal[task.name] = _NormalRun(task)
@@ -257,7 +257,7 @@ class Simulation:
         put, task, request = self._gpu.put, self._tasks[begin.task], begin.request
         put(self._urgent, lambda: self._begun.update({request: self._gpu.now}))
         self._running = task
-        if self._scheduler.design.by_kernels:
+        if self._scheduler.policy.by_kernels:
             return
         for hold in holds(task.phases, begin.budgets, begin.settle_us):
             put(self._urgent, partial(self._write, hold.budget))
@@ -296,7 +296,7 @@ class Simulation:
 
     def _enqueue(self, action: Enqueue) -> None:
         normal = self._normal[action.task]
-        leave = "never" if action.plain else self._scheduler.design.leave
+        leave = "never" if action.plain else self._scheduler.policy.leave
         if action.begins:
             normal.begin()
         run, before = normal.begun[-1][action.kernel], normal.begun[-1][: action.kernel]

@@ -1,11 +1,11 @@
 """A policy that decides on events, one after the other, and small tasks for it.
 
-Input: the name of a design, tasks, events.  Output: its state and actions.
+Input: the name of a policy, tasks, events.  Output: its state and actions.
 """
 
 from __future__ import annotations
 
-from lab.designs import DESIGNS
+from lab.policies import POLICIES
 from tilewright.elastic.policy import (
     Action,
     Begin,
@@ -20,7 +20,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     SchedulerState,
 )
-from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.policies import SETTLE_US
 
 GPU = Gpu(8)
 KERNEL = KernelCost(40, 256, 60.0, 2.0)
@@ -34,10 +34,10 @@ class Run:
     """A scheduler, its state, and all that it decided."""
 
     def __init__(self, name: str, *tasks: Critical | Normal, ahead: int = 2) -> None:
-        self.scheduler = Scheduler(DESIGNS[name], GPU, ahead)
+        self.scheduler = Scheduler(POLICIES[name], GPU, ahead)
         self.state, self.actions = SchedulerState(), list[Action]()
         for task in tasks:
-            self.state = self.scheduler.joined(self.state, task)
+            self.state = self.scheduler.with_task(self.state, task)
 
     def __call__(self, event: Event) -> list[Action]:
         self.state, actions = self.scheduler.step(self.state, event)

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from lab.designs import DESIGNS
+from lab.policies import POLICIES
 from lab.simulator import Outcome, levels, phases, simulate, solo_us
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
@@ -17,7 +17,7 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    design,
+    policy_named,
 )
 
 GPU = Gpu(4, submit_us=2.0)
@@ -35,17 +35,17 @@ def measured() -> tuple[Phase, ...]:
 def outcome(name: str, seed: int = 1, bound: float = 1.2, spans: bool = False) -> Outcome:
     task = Critical("critical", measured(), CRITICAL, bound)
     tasks = [(task, Poisson(900)), (Normal("normal", NORMAL), ClosedLoop())]
-    return simulate(Scheduler(DESIGNS[name], GPU), tasks, 0.04, seed, spans)
+    return simulate(Scheduler(POLICIES[name], GPU), tasks, 0.04, seed, spans)
 
 
 @pytest.mark.seldom(4)
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_the_same_seed_gives_the_same_outcome(name: str) -> None:
     assert outcome(name) == outcome(name)
     assert outcome(name, seed=2) != outcome(name)
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_work_is_neither_lost_nor_done_twice(name: str) -> None:
     found = outcome(name, spans=True)
     whole = sum(k.tiles * k.tile_us for k in NORMAL)
@@ -92,7 +92,7 @@ def test_curves_rise_and_solo_is_the_sum_of_its_phases() -> None:
 
 
 def test_leaving_by_chunks_beats_waiting_for_blocks() -> None:
-    """The order of designs that was measured on a GPU holds on the simulated one."""
+    """The order of policies that was measured on a GPU holds on the simulated one."""
 
     def worst(name: str) -> float:
         took = sorted(s.took_us for s in outcome(name, bound=1.2).served)
@@ -114,7 +114,7 @@ def test_tiles_that_nobody_may_leave_are_in_the_curve() -> None:
     assert found[0].curve.at(0) > 1.5
     with pytest.raises(AdmissionRefused):
         simulate(
-            Scheduler(design("tilewright"), GPU),
+            Scheduler(policy_named("tilewright"), GPU),
             [(Critical("critical", found, CRITICAL, 1.05), Poisson(100))],
             0.01,
         )
@@ -123,6 +123,6 @@ def test_tiles_that_nobody_may_leave_are_in_the_curve() -> None:
 def test_a_client_that_is_refused_asks_again() -> None:
     """Two clients of a closed loop with room for one: each refusal is followed by a request."""
     task = Critical("critical", measured(), CRITICAL, 1.2, deadline_us=1.5 * measured()[0].solo_us)
-    found = simulate(Scheduler(design("tilewright"), GPU), [(task, ClosedLoop(2))], 0.004)
+    found = simulate(Scheduler(policy_named("tilewright"), GPU), [(task, ClosedLoop(2))], 0.004)
     assert len(found.served) > 0.7 * 4000 / task.longest_us
     assert found.refused > len(found.served)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
-from tilewright.elastic.broker import RemoteCoordinator, opened
+from tilewright.elastic.broker import RemoteCoordinator, open_budget_word
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.plans import ElasticKernels
 from tilewright.elastic.policy import KernelCost, Normal, Phase
@@ -21,7 +21,7 @@ from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 def main(path: str, kind: str, bundle: str) -> None:
     remote = RemoteCoordinator(Path(path))
-    word = opened(remote.welcome.kind, remote.welcome.word)
+    word = open_budget_word(remote.welcome.kind, remote.welcome.word)
     host = CudaHost(Path(bundle), CpuDevice(1))
     budget = Budget(host.device, word.address)
     if kind == "normal":

@@ -15,7 +15,7 @@ import pytest
 from helpers.corun_until import all_answered, all_ran, run_until
 from helpers.waiting import until
 
-from lab.designs import DESIGNS
+from lab.policies import POLICIES
 from lab.subjects import product
 from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
@@ -24,7 +24,7 @@ from tilewright.compiler import Options
 from tilewright.elastic import measure_curves
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import ClosedLoop
-from tilewright.elastic.coordinator import Coordinator, joined, now_us
+from tilewright.elastic.coordinator import Coordinator, join_thread, now_us
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.plans import ElasticKernels
@@ -42,7 +42,7 @@ from tilewright.elastic.policy import (
     Overdue,
     Phase,
     Scheduler,
-    design,
+    policy_named,
 )
 from tilewright.elastic.settings import Settings
 from tilewright.hosts.cuda import CudaHost
@@ -103,7 +103,7 @@ class Pair:
         self.recount: Callable[[], None] = lambda: None
         self.after: Callable[[int], None] = self.check
         self.coordinator = Heard(
-            Scheduler(design("tilewright"), Gpu(2)),
+            Scheduler(policy_named("tilewright"), Gpu(2)),
             lambda workers: self.allow(workers),
             lambda: self.recount(),
         )
@@ -262,7 +262,7 @@ def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
     def fails(_: int) -> None:
         raise HostError("the word is gone", hint="Report this")
 
-    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), fails) as coordinator:
+    with Coordinator(Scheduler(policy_named("tilewright"), Gpu(2)), fails) as coordinator:
         coordinator.join(task(lease_ms=500.0), told.append)
         coordinator.join(Normal("normal", (COST,)), told.append)
         coordinator.post(Arrived(now_us(), "critical", 0))
@@ -287,9 +287,9 @@ def test_a_thread_that_does_not_end_is_an_error() -> None:
     thread = threading.Thread(target=stop.wait, daemon=True)
     thread.start()
     with pytest.raises(HostError, match="the work did not end within"):
-        joined(thread, "the work", 0.01)
+        join_thread(thread, "the work", 0.01)
     stop.set()
-    joined(thread, "the work")
+    join_thread(thread, "the work")
 
 
 def test_a_start_that_fails_lets_everybody_stay(
@@ -347,14 +347,14 @@ BY_DAY = ("barriers", "entry")
     "name",
     [
         pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly)
-        for name in DESIGNS
+        for name in POLICIES
         # the CPU device has no multiprocessors of its own
-        if not DESIGNS[name].split
+        if not POLICIES[name].split
     ],
 )
-def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path) -> None:
+def test_every_policy_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path) -> None:
     settings = Settings(
-        DESIGNS[name], "cpu", max_slowdown=1e7, steps=1, watched=name == "barriers",
+        POLICIES[name], "cpu", max_slowdown=1e7, steps=1, watched=name == "barriers",
         measure_seconds=0.01, lease_ms=6e4,
     )  # fmt: skip
     critical, normal = bundles
@@ -384,14 +384,14 @@ def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
     [([1, 1, 1, 1], 2, [2, 2]), ([9, 1, 1], 2, [1, 2]), ([1], 3, [1]), ([1, 1], 1, [2])],
 )
 def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[int]) -> None:
-    assert measure_curves.divided(times, parts) == counts
+    assert measure_curves.split_into_phases(times, parts) == counts
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("watched", [False, True])
-@pytest.mark.parametrize("name", DESIGNS)
-def test_every_design_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Path]) -> None:
-    settings = Settings(DESIGNS[name], sms=8, max_slowdown=1e3, phases=2,
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Path]) -> None:
+    settings = Settings(POLICIES[name], sms=8, max_slowdown=1e3, phases=2,
                         watched=watched, measure_seconds=0.2)  # fmt: skip
     critical, normal = bundles
     with Corun(critical, [normal], settings) as session:

@@ -15,7 +15,7 @@ from test_corun_agents import COST, Pair, task
 from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
-from lab.designs import DESIGNS
+from lab.policies import POLICIES
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordinator import Coordinator, now_us
@@ -33,9 +33,9 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
     SchedulerState,
-    design,
+    policy_named,
 )
-from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.policies import SETTLE_US
 
 
 class Counted:
@@ -84,23 +84,23 @@ def test_others_have_turns_in_a_request_until_it_ends_soon(
 def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:
     told: list[Action] = []
     both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
-    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+    with Coordinator(Scheduler(policy_named("tilewright"), Gpu(2)), lambda _: None) as coordinator:
         for each in both:
             coordinator.join(each, told.append)
-        begin = coordinator.at_once("one", 1)
+        begin = coordinator.begin_immediately("one", 1)
         assert begin == Begin(1, "one", (0,), SETTLE_US, 0)
         # one at a time
-        assert coordinator.at_once("two", 2) is None
+        assert coordinator.begin_immediately("two", 2) is None
         coordinator.post(Arrived(now_us(), "two", 2))
         assert not told
         coordinator.post(Arrived(now_us(), "one", 1))
         assert told == [begin]
         coordinator.post(Finished(now_us(), 1, 1.0))
         assert [action.request for action in told if isinstance(action, Begin)] == [1, 2]
-        assert coordinator.at_once("one", 3) is None
+        assert coordinator.begin_immediately("one", 3) is None
         coordinator.post(Finished(now_us(), 2, 1.0))
         # one that comes to nothing
-        assert coordinator.at_once("one", 4) is not None
+        assert coordinator.begin_immediately("one", 4) is not None
         coordinator.post(Arrived(now_us(), "two", 5))
         coordinator.post(Finished(now_us(), 4, 0.0))
         assert told[-1] == Begin(5, "two", (0,), SETTLE_US, 0)
@@ -109,10 +109,10 @@ def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile(
 def test_a_request_that_is_given_up_before_its_turn_does_not_come_later() -> None:
     told: list[Action] = []
     both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
-    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+    with Coordinator(Scheduler(policy_named("tilewright"), Gpu(2)), lambda _: None) as coordinator:
         for each in both:
             coordinator.join(each, told.append)
-        assert coordinator.at_once("one", 1) is not None
+        assert coordinator.begin_immediately("one", 1) is not None
         coordinator.post(Arrived(now_us(), "two", 2))
         coordinator.post(Finished(now_us(), 2, 0.0))
         coordinator.post(Arrived(now_us(), "one", 1))
@@ -186,13 +186,13 @@ def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_besid
 
 
 def test_what_begins_at_once_is_what_the_event_leads_to() -> None:
-    for each_design in DESIGNS.values():
-        scheduler, state = Scheduler(each_design, Gpu(2)), SchedulerState()
+    for each_policy in POLICIES.values():
+        scheduler, state = Scheduler(each_policy, Gpu(2)), SchedulerState()
         for each in (task(max_slowdown=1.5), Normal("normal", (COST,))):
-            state = scheduler.joined(state, each)
-        begin = scheduler.at_once(state, "critical", 3)
+            state = scheduler.with_task(state, each)
+        begin = scheduler.begin_immediately(state, "critical", 3)
         _, actions = scheduler.step(state, Arrived(0, "critical", 3))
         assert begin in (None, *actions)
-        assert begin is not None or each_design.exclusive or each_design.by_kernels
-    late = scheduler.joined(SchedulerState(), task(deadline_ms=1e6))
-    assert scheduler.at_once(late, "critical", 3) is None
+        assert begin is not None or each_policy.exclusive or each_policy.by_kernels
+    late = scheduler.with_task(SchedulerState(), task(deadline_ms=1e6))
+    assert scheduler.begin_immediately(late, "critical", 3) is None

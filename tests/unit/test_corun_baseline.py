@@ -32,7 +32,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     Tick,
     Withdraw,
-    design,
+    policy_named,
 )
 from tilewright.elastic.policy.baseline import (
     AGAIN_US,
@@ -127,7 +127,9 @@ def test_normal_work_waits_for_a_look() -> None:
     # a task that joins meanwhile waits, too
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)
-    device.run.state = device.run.scheduler.joined(device.run.state, replace(NORMAL, name="more"))
+    device.run.state = device.run.scheduler.with_task(
+        device.run.state, replace(NORMAL, name="more")
+    )
     assert device.run(Arrived(device.now, "more", 99)) == []
 
 
@@ -350,7 +352,7 @@ def test_a_task_that_goes_takes_its_look_along() -> None:
     assert any(isinstance(a, Enqueue) for a in told)
 
 
-def test_other_designs_do_not_look() -> None:
+def test_other_policies_do_not_probe() -> None:
     run = Run("priority", TASK, NORMAL)
     run(Arrived(0, "normal", 0))
     for number in range(1, 40):
@@ -372,7 +374,7 @@ def measured() -> tuple[Phase, ...]:
 def outcome(slowed: Callable[[float], float], bound: float = 1.25) -> Outcome:
     task = Critical("critical", measured(), KERNELS, bound)
     return simulate(
-        Scheduler(design("tilewright"), GPU),
+        Scheduler(policy_named("tilewright"), GPU),
         [(task, Poisson(2000)), (Normal("normal", TILES), ClosedLoop())],
         0.3,
         slowed=slowed,

@@ -52,10 +52,10 @@ from tilewright.elastic.policy import (
     Phase,
     Refuse,
     Scheduler,
-    design,
+    policy_named,
 )
 from tilewright.elastic.policy.baseline import REQUESTS
-from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.policies import SETTLE_US
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_driver import Driver
@@ -77,7 +77,7 @@ class Word(FileWord):
 
 def broker_at(path: Path) -> Broker:
     made = partial(Word, file_of(path), create=True)
-    return Broker(path, Scheduler(design("tilewright"), Gpu(2)), made)
+    return Broker(path, Scheduler(policy_named("tilewright"), Gpu(2)), made)
 
 
 class Served:
@@ -356,7 +356,7 @@ def test_nothing_is_kept_of_normal_requests_and_of_who_left(served: Served) -> N
     """Neither here nor by a coordinator of this process."""
     with (
         RemoteCoordinator(served.path) as remote,
-        Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as here,
+        Coordinator(Scheduler(policy_named("tilewright"), Gpu(2)), lambda _: None) as here,
     ):
         for each in (remote, here):
             told = Told()
@@ -504,8 +504,8 @@ def test_a_client_that_is_killed_frees_its_share(
 
 OTHER = """
 import sys
-from tilewright.elastic.broker import opened
-word = opened("gpu", bytes.fromhex(sys.argv[1]))
+from tilewright.elastic.broker import open_budget_word
+word = open_budget_word("gpu", bytes.fromhex(sys.argv[1]))
 word.set(5)
 word._driver.wait(word._stream)
 """
@@ -514,6 +514,8 @@ word._driver.wait(word._stream)
 @pytest.mark.gpu
 def test_processes_share_a_word_of_a_gpu() -> None:
     word = GpuWord(Driver(0))
-    subprocess.run([sys.executable, "-c", OTHER, word.told().hex()], check=True, timeout=PATIENCE)
+    subprocess.run(
+        [sys.executable, "-c", OTHER, word.handle_bytes().hex()], check=True, timeout=PATIENCE
+    )
     stream = word._driver.stream()
     assert word._driver.download(word.address, 4, stream) == (5).to_bytes(4, "little")

@@ -42,10 +42,10 @@ from tilewright.elastic.policy import (
     Refuse,
     Scheduler,
     Withdraw,
-    design,
+    policy_named,
 )
 
-SCHEDULER = Scheduler(design("tilewright"), Gpu(2))
+SCHEDULER = Scheduler(policy_named("tilewright"), Gpu(2))
 
 
 def broken(_: object) -> None:
@@ -120,7 +120,7 @@ def test_a_budget_that_cannot_be_set_for_an_overdue_request_is_told_to_its_task(
     several.answered("two", 2)
     several.arrive("normal", 3)
     several.answer(1)
-    assert several.coordinator.at_once("one", 4) is None
+    assert several.coordinator.begin_immediately("one", 4) is None
     with pytest.raises(HostError, match="this one"):
         several.arrive("one", 4)
     several.answer(4)
@@ -195,7 +195,7 @@ def test_an_arrival_that_waits_for_another_request_is_refused_with_its_own_error
         several.answer(6)
         fails = False
         heard.clear()
-    assert several.coordinator.at_once("one", 1) is not None
+    assert several.coordinator.begin_immediately("one", 1) is not None
     several.arrive("two", 2)
     if cause == "policy":
         failing_policy.add((Arrived, "two"))

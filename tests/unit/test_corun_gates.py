@@ -169,7 +169,7 @@ def test_a_session_takes_gates_where_the_bound_needs_them(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
-        choice = Concurrency(given[-1].together, gated)
+        choice = Concurrency(given[-1].max_concurrent, gated)
         phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (EVERYBODY, 9e7))))
         return curves_of(models, phases=(phase,), concurrency=choice)
 

@@ -22,15 +22,15 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    design,
     holds,
+    policy_named,
 )
-from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.policies import SETTLE_US
 from tilewright.hosts import cuda_devices
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_tasks import TOLD, Settle, SetWord
 
-OURS = design("tilewright")
+OURS = policy_named("tilewright")
 GPU = Gpu(4)
 CRITICAL = (KernelCost(9, 256, 40, 2, 0.3), KernelCost(30, 256, 15, 1, 0.3))
 NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05))

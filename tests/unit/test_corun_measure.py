@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.elastic import measure_curves as module
 from tilewright.elastic.measure_curves import measure
-from tilewright.elastic.policy import Gpu, Scheduler, design
+from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 
 
 class Host:
@@ -47,7 +47,7 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
         model,
         [],
         lambda _: None,
-        Scheduler(design("tilewright"), Gpu(8)),
+        Scheduler(policy_named("tilewright"), Gpu(8)),
         models=("a", "b"),
         workers=64,
         seconds=0.1,

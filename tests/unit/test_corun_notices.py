@@ -36,10 +36,10 @@ from tilewright.elastic.policy import (
     Recalibrated,
     Scheduler,
     Withdraw,
-    design,
+    policy_named,
 )
 from tilewright.elastic.policy.baseline import REQUESTS
-from tilewright.elastic.policy.budgets import bounded
+from tilewright.elastic.policy.budgets import budgets_for
 from tilewright.elastic.policy.sequential_test import (
     CLAIMED,
     ENOUGH,
@@ -87,14 +87,14 @@ def test_a_budget_under_which_requests_exceed_the_bound_is_not_chosen_again() ->
     assert notice.found == pytest.approx(1.2)
     assert notice.attainable
     assert not any(isinstance(a, Withdraw) for a in told)
-    assert bounded(run.state.critical[0].task, 1.0) == (0,)
+    assert budgets_for(run.state.critical[0].task, 1.0) == (0,)
     # who asks for a larger bound has the larger budget
-    assert bounded(replace(run.state.critical[0].task, max_slowdown=1.25), 1.0) == (4,)
+    assert budgets_for(replace(run.state.critical[0].task, max_slowdown=1.25), 1.0) == (4,)
 
 
 def test_where_no_budget_keeps_the_bound_normal_work_ends() -> None:
     run = beside(ALONE)
-    run.state = run.scheduler.joined(run.state, replace(NORMAL, name="other"))
+    run.state = run.scheduler.with_task(run.state, replace(NORMAL, name="other"))
     # the time alone is looked at first, and is what it was
     early = requests(run, lambda *_: 1.3, 4 + REQUESTS)
     assert not any(isinstance(a, Noticed | Withdraw | Recalibrated) for a in early)
@@ -110,7 +110,7 @@ def test_where_no_budget_keeps_the_bound_normal_work_ends() -> None:
     assert not run.state.normal
     # nobody joins beside it, and what was in flight changes nothing
     with pytest.raises(AdmissionRefused, match=r"1\.300"):
-        run.scheduler.joined(run.state, NORMAL)
+        run.scheduler.with_task(run.state, NORMAL)
     assert run(Ended(0, "normal", 1)) == []
     assert isinstance(run(Arrived(0, "critical", 99))[0], Begin)
 
@@ -120,14 +120,14 @@ def test_requests_with_nothing_beside_them_tell_nothing() -> None:
     assert not any(isinstance(a, Noticed) for a in requests(run, lambda *_: 1.3, 100))
 
 
-def test_designs_without_a_bound_notice_nothing() -> None:
+def test_policies_without_a_bound_notice_nothing() -> None:
     run = Run("entry", ALONE, NORMAL)
     run(Arrived(0, "normal", 0))
     assert not any(isinstance(a, Noticed) for a in requests(run, lambda *_: 9.0, 20))
 
 
 def test_only_phases_with_somebody_beside_them_are_to_blame() -> None:
-    assert bounded(CRITICAL, 1.0) == (0, 4)
+    assert budgets_for(CRITICAL, 1.0) == (0, 4)
     better = with_found(CRITICAL, (0, 4), 1.3)
     first, second = better.phases
     assert first == CRITICAL.phases[0]
@@ -151,7 +151,7 @@ def test_a_correction_says_what_was_found_and_raises_all_above_it(
     made: tuple[Phase, ...], bound: float, more: float
 ) -> None:
     task = Critical("critical", made, max_slowdown=bound)
-    chosen = bounded(task, 1.0)
+    chosen = budgets_for(task, 1.0)
     found = more * max(bound, expected(made, chosen))
     better = with_found(task, chosen, found)
     assert expected(better.phases, chosen) == pytest.approx(found)
@@ -159,7 +159,7 @@ def test_a_correction_says_what_was_found_and_raises_all_above_it(
         for workers, slowdown in old.curve.levels:
             assert new.curve.at(workers) >= slowdown - 1e-9
     # it is chosen again only by who allows as much
-    assert bounded(better, 1.0) != chosen or not any(chosen)
+    assert budgets_for(better, 1.0) != chosen or not any(chosen)
 
 
 @given(st.sampled_from([(0, 0), (0, 4)]), st.lists(st.booleans(), max_size=300))
@@ -223,7 +223,7 @@ def outcome(bound: float, known: float, seconds: float) -> Outcome:
     points = tuple((n, 1 + known * (slowdown - 1)) for n, slowdown in phase.curve.points)
     task = Critical("critical", (replace(phase, curve=Curve(points)),), KERNELS, bound)
     return simulate(
-        Scheduler(design("tilewright"), GPU),
+        Scheduler(policy_named("tilewright"), GPU),
         [(task, Poisson(3000)), (Normal("normal", TILES), ClosedLoop())],
         seconds,
     )

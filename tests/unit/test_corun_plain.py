@@ -22,7 +22,7 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
 )
-from tilewright.elastic.policy.budgets import bounded
+from tilewright.elastic.policy.budgets import budgets_for
 
 #: A request that everybody may stay beside, within 5 %.
 FREE = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (EVERYBODY, 1.04)))),))
@@ -73,7 +73,7 @@ def test_what_was_left_goes_on_in_the_form_that_knows_what_is_done() -> None:
 
 
 def test_so_it_does_where_the_margin_lets_everybody_stay_again() -> None:
-    margin = next(m / 1000 for m in range(1000, 3000) if bounded(FREE, m / 1000) == (0,))
+    margin = next(m / 1000 for m in range(1000, 3000) if budgets_for(FREE, m / 1000) == (0,))
     run = Run("tilewright", FREE, NORMAL)
     run.state = replace(run.state, critical=(replace(run.state.critical[0], margin=margin),))
     run(Arrived(0, "normal", 0))

@@ -12,7 +12,7 @@ from helpers.policy_run import CRITICAL, FLAT, KERNEL, NORMAL, STEEP, Run, begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.designs import DESIGNS
+from lab.policies import POLICIES
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.elastic.policy import (
@@ -33,15 +33,15 @@ from tilewright.elastic.policy import (
     Reached,
     Refuse,
     Tick,
-    design,
+    policy_named,
 )
 from tilewright.elastic.policy.budgets import (
     MOST_MARGIN,
     OVER,
     STEP,
-    bounded,
     budgets,
-    corrected,
+    budgets_for,
+    next_margin,
     predicted,
 )
 
@@ -193,8 +193,8 @@ def test_sequential_keeps_the_turn_when_tasks_come_and_go() -> None:
     run = Run("sequential", NORMAL)
     run(Arrived(0, "normal", 0))
     # in the middle of the inference
-    run.state = run.scheduler.joined(run.state, CRITICAL)
-    run.state = run.scheduler.joined(run.state, replace(CRITICAL, name="other"))
+    run.state = run.scheduler.with_task(run.state, CRITICAL)
+    run.state = run.scheduler.with_task(run.state, replace(CRITICAL, name="other"))
     run(Arrived(0, "critical", 1))
     assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
     run(Gone(1, "other"))
@@ -257,7 +257,7 @@ def test_a_kernel_that_does_not_fit_waits_for_the_boundary() -> None:
 
 def test_policies_by_name() -> None:
     with pytest.raises(UsageError, match="Choose one of tilewright"):
-        design("fifo")
+        policy_named("fifo")
 
 
 def test_a_curve_begins_at_0_and_rises() -> None:
@@ -321,13 +321,13 @@ def test_whatever_happens_few_requests_exceed_their_bound(overs: list[bool]) -> 
     margin, exceeded = 1.0, 0
     for over in overs:
         exceeded += over and margin < MOST_MARGIN
-        margin = corrected(margin, over)
+        margin = next_margin(margin, over)
     assert exceeded <= OVER * len(overs) + log(MOST_MARGIN) / STEP + 1
 
 
 def test_a_larger_margin_never_allows_more() -> None:
     wide = replace(CRITICAL, max_slowdown=1.6)
-    sums = [sum(bounded(wide, margin)) for margin in (1.0, 2.0, 5.0, 50.0, MOST_MARGIN)]
+    sums = [sum(budgets_for(wide, margin)) for margin in (1.0, 2.0, 5.0, 50.0, MOST_MARGIN)]
     assert sums == sorted(sums, reverse=True)
     assert sums[0] > sums[-1] == 0
 
@@ -342,7 +342,7 @@ events = st.one_of(
 )
 
 
-@given(st.sampled_from(sorted(DESIGNS)), st.lists(events, max_size=60))
+@given(st.sampled_from(sorted(POLICIES)), st.lists(events, max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_no_order_of_events_confuses_it(name: str, given_events: list[Event]) -> None:
     """One critical request at a time; launches in flight are few; nothing is run that nobody

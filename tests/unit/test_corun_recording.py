@@ -14,7 +14,7 @@ from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.elastic.agents import CriticalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import CriticalModel, critical_task
-from tilewright.elastic.policy import Curve, Gone, Gpu, Normal, Phase, Scheduler, design
+from tilewright.elastic.policy import Curve, Gone, Gpu, Normal, Phase, Scheduler, policy_named
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_elastic import Budget
@@ -43,7 +43,7 @@ class Noting(CpuDevice):
 @pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", ["tilewright", "barriers"])
 def test_requests_record_nothing(bundles: tuple[Path, Path], name: str) -> None:
-    device, chosen = Noting(), design(name)
+    device, chosen = Noting(), policy_named(name)
     host = CudaHost(bundles[0], device)
     model = CriticalModel(host, Budget(device))
     phases = (Phase(1, 1e6, CURVE), Phase(1, 1e6, CURVE))

@@ -100,16 +100,18 @@ class Beside:
         self.asked = list[Concurrency]()
 
         def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
-            choice = Concurrency(given[-1].together, gated)
+            choice = Concurrency(given[-1].max_concurrent, gated)
             self.asked.append(choice)
-            phase = Phase(2, 10.0, Curve(((0, slowdowns[choice.together] - 0.1 * choice.gated),)))
+            phase = Phase(
+                2, 10.0, Curve(((0, slowdowns[choice.max_concurrent] - 0.1 * choice.gated),))
+            )
             return curves_of(models, phases=(phase,), concurrency=choice)
 
         place = "tilewright.elastic"
         patch.setattr(
             f"{place}.normal.kernel_times", lambda _, launches, __: [10.0] * len(launches)
         )
-        patch.setattr(f"{place}.normal.repeated", lambda *_: [1.0])
+        patch.setattr(f"{place}.normal.repeat_timing", lambda *_: [1.0])
         patch.setattr(f"{place}.corun.measure", measured)
 
 
@@ -133,7 +135,7 @@ def test_as_many_normal_models_run_at_once_as_the_bound_allows(
 ) -> None:  # fmt: skip
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
     critical, normal = bundles
-    settings = replace(SETTINGS, policy=policy, max_slowdown=bound, together=asked)
+    settings = replace(SETTINGS, policy=policy, max_slowdown=bound, max_concurrent=asked)
     with Corun(critical, [normal] * 3, settings) as session:
         assert len(beside.asked) == len(set(beside.asked)) == tried
         assert session.concurrency == chosen
@@ -196,7 +198,7 @@ def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
 def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match="-1 normal models"):
-        Corun(critical, [normal], replace(SETTINGS, together=-1))
+        Corun(critical, [normal], replace(SETTINGS, max_concurrent=-1))
 
 
 @pytest.mark.parametrize(

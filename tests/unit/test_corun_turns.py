@@ -24,7 +24,7 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
     SchedulerState,
-    design,
+    policy_named,
 )
 
 KERNELS = 3
@@ -41,7 +41,7 @@ class Device:
         **priorities: int,
     ) -> None:  # fmt: skip
         """quiet: no request can come any more, so nobody leaves"""
-        self.scheduler = Scheduler(design(policy), GPU, together=together)
+        self.scheduler = Scheduler(policy_named(policy), GPU, max_concurrent=together)
         self.state, self.now, self.draw, self.kernels = (
             SchedulerState(),
             0.0,
@@ -60,13 +60,13 @@ class Device:
             "critical", (Phase(1, 100.0, CURVE),), (),
             max_slowdown=max_slowdown, gap_us=1e9 if quiet else 0.0,
         )  # fmt: skip
-        self.state = self.scheduler.joined(self.state, critical)
+        self.state = self.scheduler.with_task(self.state, critical)
         self.step(Arrived(self.now, critical.name, 0))
         self.step(Finished(self.now, 0, 100.0))
         for name in names:
             cost = NORMAL.kernels[:1] * kernels
             task = replace(NORMAL, name=name, kernels=cost, priority=priorities.get(name, 0))
-            self.state = self.scheduler.joined(self.state, task)
+            self.state = self.scheduler.with_task(self.state, task)
 
     def ask(self, name: str, inferences: int) -> None:
         for _ in range(inferences):

@@ -82,7 +82,7 @@ def corun(
     seconds: Annotated[float, typer.Option(min=0.1, help="Length of the run.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 0,
     policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
-    together: Annotated[
+    max_concurrent: Annotated[
         int | None,
         typer.Option(
             min=0,
@@ -137,7 +137,7 @@ def corun(
         kind="cpu" if device == "cpu" else "gpu",
         sms=sms,
         phases=phases,
-        together=together,
+        max_concurrent=max_concurrent,
         watched=bool(files),
         l2_persistence=l2_persistence,
         gap_s=min(source.mean_gap for source in sources),
@@ -154,8 +154,8 @@ def corun(
         if curves is not None and models.curves != known:
             measure_curves.save(models.curves, curves)
         names = [one.path for one in chosen]
-        with _shown(as_json, names) as told:
-            result = models.run(sources, seconds, seed, [ClosedLoop(clients)], told)
+        with _shown(as_json, names) as on_result:
+            result = models.run(sources, seconds, seed, [ClosedLoop(clients)], on_result)
     shown = pictures.window(result.spans, SHOWN_US) if files else []
     if trace is not None:
         files[trace].write(pictures.trace(shown).encode())
@@ -168,7 +168,7 @@ def corun(
         "device": models.measured[0].device,
         "sms": sms,
         "clients": clients,
-        "together": models.concurrency.together,
+        "max_concurrent": models.concurrency.max_concurrent,
         "gated": models.concurrency.gated,
         "l2_persistence": l2_persistence,
         "l2_kept": round(models.persistent.share, 4) if models.persistent else None,
@@ -189,9 +189,9 @@ def broker(
 ) -> Answer:
     """Let the models of several processes share one GPU, until Ctrl-C."""
     from tilewright.elastic.broker import Broker, FileWord, GpuWord, SharedWord, file_of
-    from tilewright.elastic.policy import Gpu, Scheduler, design
+    from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 
-    chosen = design(policy)
+    chosen = policy_named(policy)
     make: Callable[[], SharedWord]
     if device == "cpu":
         make, shared = partial(FileWord, file_of(path), create=True), Gpu(sms or 2)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.elastic.corun import Corun
     from tilewright.elastic.critical import CriticalModel, critical_task
     from tilewright.elastic.plans import ElasticKernels
-    from tilewright.elastic.policy import Gpu, KernelCost, Normal, Scheduler, design
+    from tilewright.elastic.policy import Gpu, KernelCost, Normal, Scheduler, policy_named
     from tilewright.elastic.result import CorunResult, CriticalResult
     from tilewright.elastic.settings import CriticalSettings, Settings
 
@@ -29,7 +29,7 @@ _HOMES = {
     "corun": ("Corun",),
     "critical": ("CriticalModel", "critical_task"),
     "plans": ("ElasticKernels",),
-    "policy": ("Gpu", "KernelCost", "Normal", "Scheduler", "design"),
+    "policy": ("Gpu", "KernelCost", "Normal", "Scheduler", "policy_named"),
     "result": ("CorunResult", "CriticalResult"),
     "settings": ("CriticalSettings", "Settings"),
     "arrivals": ("ClosedLoop", "Poisson", "Trace", "Uniform"),
@@ -57,7 +57,7 @@ __all__ = [
     "Trace",
     "Uniform",
     "critical_task",
-    "design",
+    "policy_named",
 ]  # fmt: skip
 
 

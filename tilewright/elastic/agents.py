@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.base.errors import TaskOverdue, TilewrightError
-from tilewright.elastic.coordinator import Coordination, joined, now_us, typed, unexpected
+from tilewright.elastic.coordinator import (
+    Coordination,
+    join_thread,
+    now_us,
+    typed_error,
+    unexpected,
+)
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.plans import NormalPlan
 from tilewright.elastic.policy import (
@@ -77,7 +83,7 @@ class CriticalAgent:
         self._coordination, self._by_kernels = coordination, by_kernels
         self.noticed: list[Noticed] = []
         self.recalibrated: list[Recalibrated] = []
-        self._told: dict[int, deque[Action]] = {}
+        self._inbox: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
         self._running = threading.Lock()
         model.prepare(task.phases, by_kernels)
@@ -104,10 +110,14 @@ class CriticalAgent:
         arrived = now_us() if arrived is None else arrived
         self.model.device.ensure_current()
         number = self._coordination.request()
-        self._told[number] = deque()
+        self._inbox[number] = deque()
         took = None
         try:
-            early = self._coordination.at_once(self.task.name, number) if before is None else None
+            early = (
+                self._coordination.begin_immediately(self.task.name, number)
+                if before is None
+                else None
+            )
             begin = early or self._arrive(number, arrived)
             with self._running:
                 if before is not None:
@@ -123,7 +133,7 @@ class CriticalAgent:
         finally:
             # A request that failed must not block the others either.
             with self._changed:  # the sink may be writing there
-                del self._told[number]
+                del self._inbox[number]
             # The answer counts even if the broker is gone; the next request raises the error.
             with contextlib.suppress(TilewrightError):
                 self._coordination.post(Finished(now_us(), number, took))
@@ -160,7 +170,7 @@ class CriticalAgent:
             raise failed
 
     def _step_by_step(self, number: int) -> None:
-        """Runs a request kernel by kernel, for designs that decide between kernels."""
+        """Runs a request kernel by kernel, for policies that decide between kernels."""
         interpreter = self._coordination.interpreter
         for kernel in range(len(self.task.kernels)):
             if kernel:
@@ -169,15 +179,15 @@ class CriticalAgent:
             interpreter.watch(self.model.device.mark(), lambda: self._check_lease(number))
 
     def _check_lease(self, number: int) -> None:
-        told = self._told[number]
-        if told and any(isinstance(action, Overdue) for action in tuple(told)):
+        inbox = self._inbox[number]
+        if inbox and any(isinstance(action, Overdue) for action in tuple(inbox)):
             raise self._overdue()
 
     def _next(self, number: int, kind: type[A]) -> A:
         """The next action for a request, which must be of this kind."""
         with self._changed:
-            self._changed.wait_for(lambda: self._told[number])
-            action = self._told[number].popleft()
+            self._changed.wait_for(lambda: self._inbox[number])
+            action = self._inbox[number].popleft()
         if isinstance(action, Refuse):
             raise action.error
         if isinstance(action, Overdue):
@@ -202,8 +212,8 @@ class CriticalAgent:
                 self.recalibrated.append(action)
             case Begin(request) | Proceed(request) | Refuse(request) | Overdue(request):
                 with self._changed:
-                    if request in self._told:
-                        self._told[request].append(action)
+                    if request in self._inbox:
+                        self._inbox[request].append(action)
                         self._changed.notify_all()
             case _:
                 raise unexpected(action, self.task.name)
@@ -262,13 +272,13 @@ class NormalAgent:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-            joined(self._thread, f"the normal task {self.task.name}")
+            join_thread(self._thread, f"the normal task {self.task.name}")
         self.check()
 
     def check(self) -> None:
         """Raises the error of the agent's thread, if there is one."""
         if self._failed is not None:
-            raise typed(self._failed, f"the normal task {self.task.name}", self.task.name)
+            raise typed_error(self._failed, f"the normal task {self.task.name}", self.task.name)
 
     def _sink(self, action: Action) -> None:
         with self._changed:

@@ -51,7 +51,7 @@ def now_us() -> float:
     return time.monotonic_ns() / 1e3
 
 
-def joined(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None:
+def join_thread(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None:
     """Waits for a thread that was told to end.  Raises HostError if it does not end in time."""
     thread.join(seconds)
     if thread.is_alive():
@@ -61,7 +61,7 @@ def joined(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None
         )
 
 
-def typed(error: BaseException, what: str, task: str) -> TilewrightError:
+def typed_error(error: BaseException, what: str, task: str) -> TilewrightError:
     """The error itself, or a HostError with its text if it is not a TilewrightError.
 
     what: the operation that failed
@@ -136,7 +136,7 @@ class Coordination(Protocol):
     def request(self) -> int:
         """A new request number."""
 
-    def at_once(self, task: str, request: int) -> Begin | None:
+    def begin_immediately(self, task: str, request: int) -> Begin | None:
         """Lets a critical request begin before its `Arrived`, or returns None.
 
         After a `Begin`, its `Arrived` must follow, or its `Finished` if the request fails.  After
@@ -192,7 +192,7 @@ class Coordinator:
 
     def _end(self) -> None:
         self._closing.set()
-        joined(self._watchdog, "the watchdog of the coordinator")
+        join_thread(self._watchdog, "the watchdog of the coordinator")
 
     def check(self) -> None:
         """Raises the first error of an action that serves no task, such as a count of workers."""
@@ -206,19 +206,19 @@ class Coordinator:
     def request(self) -> int:
         return next(self._numbers)
 
-    def at_once(self, task: str, request: int) -> Begin | None:
+    def begin_immediately(self, task: str, request: int) -> Begin | None:
         with self._lock:
             # An error of the task is raised before a request starts, not after its answer.
             if self._claimed is not None or task in self._failed:
                 return None
-            begin = self.scheduler.at_once(self._state, task, request)
+            begin = self.scheduler.begin_immediately(self._state, task, request)
             if begin is not None:
                 self._claimed = request
             return begin
 
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._lock:
-            self._state = self.scheduler.joined(self._state, task)
+            self._state = self.scheduler.with_task(self._state, task)
             self._sinks[task.name] = sink
 
     def post(self, event: Event) -> None:
@@ -261,7 +261,7 @@ class Coordinator:
             self._step(event)
         error = self._failed.take(event.task)
         if error is not None:
-            refusal = Refuse(event.request, typed(error, "a request", event.task))
+            refusal = Refuse(event.request, typed_error(error, "a request", event.task))
             self._carry_out(event.task, refusal)
 
     def _step(self, event: Event) -> None:

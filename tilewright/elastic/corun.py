@@ -19,7 +19,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import Arrival, ClosedLoop
-from tilewright.elastic.coordinator import Coordinator, joined
+from tilewright.elastic.coordinator import Coordinator, join_thread
 from tilewright.elastic.critical import CriticalModel, PersistentWeights, critical_task
 from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.load_generator import CriticalLoad, NormalLoad, check_all
@@ -33,8 +33,8 @@ from tilewright.elastic.measure_curves import (
 )
 from tilewright.elastic.normal import NormalModels, parts_of
 from tilewright.elastic.plans import kernel_costs, run_cost
-from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, design
-from tilewright.elastic.policy.admission import least
+from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, policy_named
+from tilewright.elastic.policy.admission import least_slowdown
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.settings import Concurrency, CriticalSettings, Settings, choices, devices
@@ -72,19 +72,20 @@ class Corun:
             raise UsageError(
                 f"there cannot be {settings.phases} phases", hint=f"Give 1 to {MOST_PHASES}"
             )
-        if settings.together is not None and settings.together < 0:
+        if settings.max_concurrent is not None and settings.max_concurrent < 0:
             raise UsageError(
-                f"{settings.together} normal models cannot run at once", hint="Give 0 (all) or more"
+                f"{settings.max_concurrent} normal models cannot run at once",
+                hint="Give 0 (all) or more",
             )
-        self.settings, self.critical, self.design = settings, chosen, design(settings.policy)
+        self.settings, self.critical, self.policy = settings, chosen, policy_named(settings.policy)
         self.names = [f"critical {n}" for n in range(len(chosen))] if chosen[1:] else ["critical"]
         self._devices = found = devices(settings, self.names, len(normal))
         self._budget = Budget(found.control)
         found.control.wait()
         self._show = show
         part = settings.measure_seconds / 8
-        self.normal = NormalModels(normal, found.normal, self._budget, self.design, part, show)
-        budget = None if self.design.leave == "never" else self._budget
+        self.normal = NormalModels(normal, found.normal, self._budget, self.policy, part, show)
+        budget = None if self.policy.leave == "never" else self._budget
         hosts = [
             CudaHost(each.path, device)
             for each, device in parts_of(
@@ -136,17 +137,21 @@ class Corun:
         return self._scheduled(self.concurrency)
 
     def _scheduled(self, concurrency: Concurrency) -> Scheduler:
-        return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, concurrency.together)
+        return Scheduler(
+            self.policy, Gpu(self.sms), self.settings.ahead, concurrency.max_concurrent
+        )
 
     def _chosen(self) -> list[Measured]:
         """Curves of the first choice that can keep all bounds; if none can, of the one that comes
         nearest."""
         tried = list[tuple[float, list[Measured]]]()
-        every, asked = len(self.normal.hosts), self.settings.together
-        for choice in choices(every, asked, self.design.promises, self._may_wait):
+        every, asked = len(self.normal.hosts), self.settings.max_concurrent
+        for choice in choices(every, asked, self.policy.promises, self._may_wait):
             found = self._curves(choice)
             bounds = (self._bound(n)[0] for n in range(len(found)))
-            over = max(least(each.phases) / b for each, b in zip(found, bounds, strict=True))
+            over = max(
+                least_slowdown(each.phases) / b for each, b in zip(found, bounds, strict=True)
+            )
             tried.append((over, found))
             if over <= 1:
                 break
@@ -163,7 +168,7 @@ class Corun:
         if found:
             check(found, self._devices.control.name, self.sms, self._identities)
             return found
-        what = f"Measuring critical models beside {choice.together} normal ones at once"
+        what = f"Measuring critical models beside {choice.max_concurrent} normal ones at once"
         if choice.gated:
             what += ", with gates"
         known = list(zip(self.models, self._identities, strict=True))
@@ -174,7 +179,7 @@ class Corun:
     def _measure(
         self, model: CriticalModel, models: tuple[str, ...], choice: Concurrency
     ) -> Measured:
-        """Measures one critical model.  Designs whose workers never leave need only one level."""
+        """Measures one critical model.  Policies whose workers never leave need only one level."""
         elastic = self.normal.elastic
         return measure(
             model,
@@ -201,7 +206,7 @@ class Corun:
         seconds: float,
         seed: int = 0,
         normal: Sequence[Arrival] = (ClosedLoop(),),
-        told: Callable[[CorunResult], None] | None = None,
+        on_result: Callable[[CorunResult], None] | None = None,
         stop: threading.Event | None = None,
     ) -> CorunResult:
         """Runs the workload.  Critical models take their arrivals in rotation from `arrival`,
@@ -214,7 +219,7 @@ class Corun:
         sources = _in_rotation(normal, self.normal.hosts)
         with Coordinator(self._scheduler, self.allow) as coordinator:
             asked = [
-                CriticalAgent(coordinator, self._task(n, each), model, self.design.by_kernels)
+                CriticalAgent(coordinator, self._task(n, each), model, self.policy.by_kernels)
                 for n, (model, each) in enumerate(zip(self.models, arrivals, strict=True))
             ]
             agents = [self._agent(n, coordinator, each) for n, each in enumerate(sources)]
@@ -236,8 +241,8 @@ class Corun:
                 while not all(load.over.wait(0.25) for load in loads):
                     coordinator.check()
                     check_all(agents, asking)
-                    if told is not None and all(load.answered for load in loads):
-                        told(self._result(loads, agents, coordinator, begun))
+                    if on_result is not None and all(load.answered for load in loads):
+                        on_result(self._result(loads, agents, coordinator, begun))
             finally:
                 with contextlib.ExitStack() as closing:  # closes all agents even if one fails
                     for each in agents:
@@ -246,7 +251,7 @@ class Corun:
                         load.end()
                     result = self._result(loads, agents, coordinator, begun)
                     for thread in asking:
-                        closing.callback(joined, thread, "a source of normal work")
+                        closing.callback(join_thread, thread, "a source of normal work")
         spans = tuple(span for watch in self._devices.watches for span in watch.spans())
         check_all(loads, asking)
         return replace(result, spans=spans)
@@ -265,12 +270,12 @@ class Corun:
         return critical_task(
             self.names[number],
             measured.phases,
-            kernel_costs(host, measured.kernels_us) if self.design.by_kernels else (),
+            kernel_costs(host, measured.kernels_us) if self.policy.by_kernels else (),
             max_slowdown=bound,
             priority=self.critical[number].priority,
             deadline_ms=deadline,
             rate_hz=arrival.rate or None,
-            gap_ms=1e3 * arrival.least_gap if self.settings.gaps else 0.0,
+            gap_ms=1e3 * arrival.least_gap if self.settings.use_least_gap else 0.0,
             lease_ms=self.settings.lease_ms,
         )
 

@@ -30,7 +30,7 @@ class Recording:
     """A recorded request, and the words that its parts read; `start` takes the first budget."""
 
     start: Callable[[int], None]
-    told: HostWords
+    argument_words: HostWords
 
 
 class RequestEnd:
@@ -137,9 +137,14 @@ class CriticalModel:
             self._runs.clear()
         run, most_ns = self._run(parts), round(1e3 * settle_us)
         self._requests = number = (self._requests + 1) % 2**32
-        told, at = run.told.value, 0
+        words, at = run.argument_words.value, 0
         for part in parts:
-            told[at : at + TOLD] = (part.budget, concurrent, most_ns if part.waits else 0, number)
+            words[at : at + TOLD] = (
+                part.budget,
+                concurrent,
+                most_ns if part.waits else 0,
+                number,
+            )
             at += TOLD
         try:
             run.start(parts[0].budget)
@@ -166,17 +171,17 @@ class CriticalModel:
         return self._runs[key]
 
     def _recorded(self, parts: Sequence[tuple[int, int]]) -> Recording:
-        told, tasks = self.device.words(TOLD * len(parts)), list[Task]()
+        argument_words, tasks = self.device.words(TOLD * len(parts)), list[Task]()
         for number, (first, last) in enumerate(parts):
             if self._budget is not None:
-                tasks.append(self._budget.settle(told.address + TOLD * WORD * number))
+                tasks.append(self._budget.settle(argument_words.address + TOLD * WORD * number))
             tasks += self.launches[first:last]
         words = 0 if self._budget is None else self._budget.address
-        tasks.append(Release(words, told.address, self._ended.address))
+        tasks.append(Release(words, argument_words.address, self._ended.address))
         if words:
-            return Recording(self.device.record_after(words, tasks), told)
+            return Recording(self.device.record_after(words, tasks), argument_words)
         run = self.device.record(tasks)
-        return Recording(lambda budget: run(), told)
+        return Recording(lambda budget: run(), argument_words)
 
 
 def critical_task(

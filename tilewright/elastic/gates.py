@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
-from tilewright.elastic.coordinator import joined
+from tilewright.elastic.coordinator import join_thread
 from tilewright.elastic.plans import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task
@@ -76,7 +76,7 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     def all_joined() -> None:
         for thread in threads:
             if thread.ident is not None:
-                joined(thread, "a stream that waits at a gate")
+                join_thread(thread, "a stream that waits at a gate")
 
     threads = [
         threading.Thread(target=hold, args=held, daemon=True)

@@ -38,8 +38,8 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering, gaps, levels_of
-from tilewright.elastic.policy.designs import ALL, Design, most_concurrent
+from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, gaps, levels_of
+from tilewright.elastic.policy.policies import ALL, Policy, most_concurrent
 from tilewright.elastic.settings import Concurrency
 from tilewright.hosts.cuda import TARGET
 from tilewright.hosts.cuda_devices import CudaDevice
@@ -137,7 +137,7 @@ def check(
                 )  # fmt: skip
 
 
-def divided(times: Sequence[float], parts: int) -> list[int]:
+def split_into_phases(times: Sequence[float], parts: int) -> list[int]:
     """The number of kernels of each phase, for at most `parts` phases of about equal time."""
     whole, counts, spent = sum(times), [0], 0.0
     for took in times:
@@ -148,7 +148,9 @@ def divided(times: Sequence[float], parts: int) -> list[int]:
     return counts
 
 
-def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 1) -> list[float]:
+def repeat_timing(
+    once: Callable[[], float], most: int, seconds: float, least: int = 1
+) -> list[float]:
     """Calls `once` up to `most` times while the seconds last, but at least `least` times."""
     stop, found = time.perf_counter() + seconds, [once()]
     while len(found) < least or (len(found) < most and time.perf_counter() < stop):
@@ -161,7 +163,7 @@ def kernel_times(
 ) -> list[float]:
     """Microseconds of each kernel alone: the shortest of several runs, by the device's clock."""
     each = seconds / max(1, len(launches))
-    return [min(repeated(_timed(device, launch), MOST_RUNS, each)) for launch in launches]
+    return [min(repeat_timing(_timed(device, launch), MOST_RUNS, each)) for launch in launches]
 
 
 def _timed(device: CudaDevice, launch: Launch) -> Callable[[], float]:
@@ -196,13 +198,13 @@ def measure(
     gap_s: seconds between requests of the model alone, as expected in use
     """
     times = kernel_times(model.device, model.launches, seconds / 8)
-    counts = divided(times, phases)
+    counts = split_into_phases(times, phases)
     parts = _parts(counts)
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
 
     def a_part(once: Callable[[], float], whole_s: float) -> list[float]:
-        return repeated(once, -(-most // len(tried)), whole_s / len(tried), LEAST_RUNS)
+        return repeat_timing(once, -(-most // len(tried)), whole_s / len(tried), LEAST_RUNS)
 
     entire = _alone(model, (0, len(model.launches)), min(gap_s, LONGEST_GAP_S))
     singly = [_alone(model, part, min(gap_s, GAP_S)) for part in parts]
@@ -215,7 +217,7 @@ def measure(
             busy.warmed()
             for part, took, points in zip(parts, samples.alone, samples.concurrent, strict=True):
                 once = busy.beside(model, part, statistics.median(took))
-                points.append((budget, covering(repeated(once, most, each, LEAST_RUNS))))
+                points.append((budget, covering_time(repeat_timing(once, most, each, LEAST_RUNS))))
     return Measured(
         model.device.name,
         scheduler.gpu.sms,
@@ -224,7 +226,7 @@ def measure(
         tuple(times),
         samples.phases(counts),
         models,
-        Concurrency(scheduler.together, gated),
+        Concurrency(scheduler.max_concurrent, gated),
     )
 
 
@@ -281,13 +283,13 @@ class Background:
         scheduler: Scheduler,
     ) -> None:
         part = ALL if budget else None
-        self._budget, self._settle_us = budget, scheduler.design.settle_us
-        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
-        self.coordinator = Coordinator(replace(scheduler, design=design), allow)
+        self._budget, self._settle_us = budget, scheduler.policy.settle_us
+        policy = Policy("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
+        self.coordinator = Coordinator(replace(scheduler, policy=policy), allow)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self.coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
-        self.concurrent = most_concurrent(scheduler.together, self.coordinator.state)
+        self.concurrent = most_concurrent(scheduler.max_concurrent, self.coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
         task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))

@@ -1,4 +1,4 @@
-"""Loads and times normal models, and makes the plans that a design needs.
+"""Loads and times normal models, and makes the plans that a policy needs.
 
 Input: bundles, a device for each, the budget word.  Output: `PlacedPlan`s for the agents.  The
 policy decides when each model runs.
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tilewright.elastic.gates import gates_of
 from tilewright.elastic.instrumented import EntryKernels, Flag
-from tilewright.elastic.measure_curves import PlacedPlan, kernel_times, repeated
+from tilewright.elastic.measure_curves import PlacedPlan, kernel_times, repeat_timing
 from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,
@@ -23,7 +23,7 @@ from tilewright.elastic.plans import (
     kernel_costs,
     run_ends,
 )
-from tilewright.elastic.policy.designs import Design
+from tilewright.elastic.policy.policies import Policy
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -54,13 +54,13 @@ class NormalModels:
         paths: Sequence[Path],
         devices: Sequence[CudaDevice],
         budget: Budget,
-        design: Design,
+        policy: Policy,
         seconds: float,
         show: Callable[[str, int, int], None],
     ) -> None:
         """seconds: the length of each measurement"""
-        self._design, self._flags = design, list[Flag]()
-        if design.leave == "entry":
+        self._policy, self._flags = policy, list[Flag]()
+        if policy.leave == "entry":
             self._flags = [Flag(device, budget) for device in devices]
             devices = [flag.device for flag in self._flags]
         self.devices = devices
@@ -84,12 +84,12 @@ class NormalModels:
     @property
     def elastic(self) -> bool:
         """True if workers may leave normal kernels."""
-        return self._design.leave in ("chunk", "tile")
+        return self._policy.leave in ("chunk", "tile")
 
     @property
     def in_runs(self) -> bool:
         """True if kernels are launched in runs, which may have gates."""
-        return self.elastic and self._design.runs
+        return self.elastic and self._policy.runs
 
     @property
     def workers(self) -> int:
@@ -103,7 +103,7 @@ class NormalModels:
         return self._made[gated]
 
     def _plan(self, number: int, gated: bool) -> NormalPlan:
-        host, runs = self.hosts[number], self._design.runs
+        host, runs = self.hosts[number], self._policy.runs
         if self.elastic:
             if not runs:
                 return ElasticKernels(self._elastic[number])
@@ -118,7 +118,7 @@ class NormalModels:
     @staticmethod
     def _rate(host: CudaHost, seconds: float) -> float:
         once = partial(_milliseconds, host)
-        return 1e3 / min(repeated(once, SOLO_RUNS, seconds))
+        return 1e3 / min(repeat_timing(once, SOLO_RUNS, seconds))
 
 
 def _milliseconds(host: CudaHost) -> float:

@@ -92,7 +92,7 @@ class ElasticRuns:
 
 
 class PlainKernels:
-    """Plain kernels, launched one by one, for designs whose workers never leave."""
+    """Plain kernels, launched one by one, for policies whose workers never leave."""
 
     def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
         self._host, self._launches, self.ends = host, launches, range(1, 1 + len(launches))
@@ -128,8 +128,8 @@ RUN_US = 300.0
 
 
 def kernel_costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ...]:
-    """Costs of the kernels of a host's largest plan at its largest extents, for designs that decide
-    by kernels.
+    """Costs of the kernels of a host's largest plan at its largest extents, for policies that
+    decide by kernels.
 
     microseconds: the measured time of each kernel alone
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tilewright.elastic.instrumented import BlockTrace, traced
-from tilewright.elastic.policy import Design, design
+from tilewright.elastic.policy import Policy, policy_named
 from tilewright.elastic.policy.budgets import LEVELS
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
@@ -27,18 +27,18 @@ CPU_SMS = 2
 class Settings:
     """Settings of a run.
 
-    policy: the name of a design, or a `Design`
+    policy: the name of a policy, or a `Policy`
     sms: multiprocessors to use; None: all;  phases: the most phases, each with its own budget
-    together: the most normal models that run at once, the others wait; 0: all; None: the most, of
-              all, 2 and 1, with which bounds can be kept
+    max_concurrent: the most normal models that run at once, the others wait; 0: all; None: the
+                    most, of all, 2 and 1, with which bounds can be kept
     steps: points of a curve besides 0;  watched: kernels record where and when they run
     l2_persistence: the critical models' weights stay in the L2 cache, as far as they fit
     gap_s: expected seconds between critical requests; 0: no gap.  The models are measured alone
            with the same gaps.
-    gaps: the policy uses the least gap between requests, if the arrivals have one
+    use_least_gap: the policy uses the least gap between requests, if the arrivals have one
     """
 
-    policy: str | Design = "tilewright"
+    policy: str | Policy = "tilewright"
     kind: Literal["gpu", "cpu"] = "gpu"
     sms: int | None = None
     max_slowdown: float = 1.05
@@ -47,11 +47,11 @@ class Settings:
     phases: int = 1
     steps: int = LEVELS
     ahead: int = 2
-    together: int | None = None
+    max_concurrent: int | None = None
     watched: bool = False
     l2_persistence: bool = False
     gap_s: float = 0.0
-    gaps: bool = True
+    use_least_gap: bool = True
     measure_seconds: float = 4.0
 
 
@@ -82,7 +82,7 @@ class Devices:
 def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices:
     """The devices of a run.  critical: names of the tasks.  Raises HostError if a device is
     missing."""
-    chosen = design(settings.policy)
+    chosen = policy_named(settings.policy)
     if settings.kind == "cpu":
         made = Devices(
             [CpuDevice(1) for _ in critical], [CpuDevice(1) for _ in range(normal)],
@@ -107,7 +107,7 @@ def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices
     return made
 
 
-def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
+def _drivers(settings: Settings, chosen: Policy) -> tuple[Driver, Driver]:
     if not chosen.split:
         one = Driver(0, settings.sms)
         return one, one
@@ -122,11 +122,11 @@ FEWER = (2, 1)
 
 
 class Concurrency(NamedTuple):
-    """together: the most normal models that run at once
+    """max_concurrent: the most normal models that run at once
     gated: True if their runs have gates (gates.py)
     """
 
-    together: int
+    max_concurrent: int
     gated: bool = False
 
 

@@ -4,10 +4,17 @@ Without MPS a GPU runs kernels of one process at a time, so the broker decides w
 run.  Workers of normal kernels still leave within a chunk.
 """
 
-from tilewright.elastic.broker.budget_word import FileWord, GpuWord, SharedWord, file_of, opened
+from tilewright.elastic.broker.budget_word import (
+    FileWord,
+    GpuWord,
+    SharedWord,
+    file_of,
+    open_budget_word,
+)
 from tilewright.elastic.broker.remote import RemoteCoordinator
 from tilewright.elastic.broker.server import Broker
 
 __all__ = [
-    "Broker", "FileWord", "GpuWord", "RemoteCoordinator", "SharedWord", "file_of", "opened",
+    "Broker", "FileWord", "GpuWord", "RemoteCoordinator", "SharedWord", "file_of",
+    "open_budget_word",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ class SharedWord(Protocol):
     kind: str
     address: int
 
-    def told(self) -> bytes:
+    def handle_bytes(self) -> bytes:
         """The bytes with which another process opens it."""
 
     def set(self, workers: int) -> None:
@@ -88,7 +88,7 @@ class FileWord:
         if create:
             self.set(EVERYBODY)
 
-    def told(self) -> bytes:
+    def handle_bytes(self) -> bytes:
         return os.fsencode(self._path)
 
     def set(self, workers: int) -> None:
@@ -120,7 +120,7 @@ class GpuWord:
         if handle is None:
             self.set(EVERYBODY)
 
-    def told(self) -> bytes:
+    def handle_bytes(self) -> bytes:
         return self._handle
 
     def set(self, workers: int) -> None:
@@ -136,8 +136,8 @@ class GpuWord:
         """Keeps the memory until the process ends: kernels in flight may still read it."""
 
 
-def opened(kind: str, told: bytes, driver: Driver | None = None) -> SharedWord:
+def open_budget_word(kind: str, handle: bytes, driver: Driver | None = None) -> SharedWord:
     """Opens the word of a broker.  Raises HostError."""
     if kind == FileWord.kind:
-        return FileWord(Path(os.fsdecode(told)))
-    return GpuWord(driver or Driver(0), told)
+        return FileWord(Path(os.fsdecode(handle)))
+    return GpuWord(driver or Driver(0), handle)

@@ -50,9 +50,9 @@ MOST_BYTES = 1 << 20
 class BrokerWelcome(msgspec.Struct, frozen=True):
     """The broker's first message.
 
-    client: the client's number, the upper bits of its request numbers;  policy: the design's name
+    client: the client's number, the upper bits of its request numbers;  policy: the policy's name
     word: the bytes that open the budget word of this kind (budget_word.py)
-    by_kernels: the field of the design
+    by_kernels: the field of the policy
     """
 
     client: int
@@ -106,7 +106,7 @@ def refused(request: int, error: TilewrightError) -> Refused:
     return Refused(request, error.message, error.hint, facts, error.code)
 
 
-def told(action: Action) -> Message:
+def message_for(action: Action) -> Message:
     """The message for an action of a client's task."""
     match action:
         case Refuse(request, error):

@@ -28,7 +28,7 @@ from tilewright.elastic.coordinator import (
     ONE_VERSION,
     FailedActions,
     Sink,
-    joined,
+    join_thread,
     now_us,
     owner_of,
 )
@@ -121,13 +121,13 @@ class RemoteCoordinator:
         """Disconnects; the broker then forgets this client's tasks."""
         with contextlib.suppress(OSError):  # the connection may have ended already
             self._link.shutdown(socket.SHUT_RDWR)
-        joined(self._thread, "the link to the broker")
+        join_thread(self._thread, "the link to the broker")
         self._link.close()
 
     def request(self) -> int:
         return next(self._numbers)
 
-    def at_once(self, task: str, request: int) -> Begin | None:
+    def begin_immediately(self, task: str, request: int) -> Begin | None:
         """Always None: only the broker can decide."""
         return None
 

@@ -24,11 +24,17 @@ from tilewright.elastic.broker.messages import (
     Message,
     Withdrawn,
     encoded,
+    message_for,
     receive,
     refused,
-    told,
 )
-from tilewright.elastic.coordinator import ONE_VERSION, Coordinator, joined, now_us, typed
+from tilewright.elastic.coordinator import (
+    ONE_VERSION,
+    Coordinator,
+    join_thread,
+    now_us,
+    typed_error,
+)
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -59,7 +65,7 @@ class Broker:
     """
 
     def __init__(self, path: Path, scheduler: Scheduler, make: Callable[[], SharedWord]) -> None:
-        self._path, self._design = path, scheduler.design
+        self._path, self._policy = path, scheduler.policy
         self._listener = _listening(path)
         try:
             self.word = make()
@@ -92,7 +98,7 @@ class Broker:
         with contextlib.ExitStack() as closing:  # closes everything even if a step fails
             closing.callback(self.coordinator.close)
             closing.callback(self._end_clients)
-            closing.callback(joined, self._thread, "the broker's socket")
+            closing.callback(join_thread, self._thread, "the broker's socket")
 
     def check(self) -> None:
         """Raises the error of an action that serves no client, such as a write of the budget
@@ -127,9 +133,11 @@ class Broker:
                 return
             client = _Client(number, link, self.coordinator, self._gone)
             self._clients[number] = client
-        design = self._design
+        policy = self._policy
         client.send(
-            BrokerWelcome(number, self.word.kind, self.word.told(), design.name, design.by_kernels)
+            BrokerWelcome(
+                number, self.word.kind, self.word.handle_bytes(), policy.name, policy.by_kernels
+            )
         )
         client.start()
 
@@ -159,7 +167,7 @@ class _Client:
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
-            joined(self._thread, f"client {self._number} of the broker")
+            join_thread(self._thread, f"client {self._number} of the broker")
 
     def send(self, message: Message) -> None:
         """Sends a message.  A client that does not read is disconnected, so that others need not
@@ -240,9 +248,11 @@ class _Client:
         that has left has no agent."""
         match event:
             case Arrived(request=request) | Reached(request=request) if request in self._requests:
-                self.send(refused(request, typed(error, "a request", self._requests[request])))
+                self.send(
+                    refused(request, typed_error(error, "a request", self._requests[request]))
+                )
             case Arrived(task=task) | Ended(task=task):
-                self.send(Withdrawn(task, refused(-1, typed(error, "a normal task", task))))
+                self.send(Withdrawn(task, refused(-1, typed_error(error, "a normal task", task))))
 
     def _owns(self, request: int) -> bool:
         return request >> OWN_BITS == self._number
@@ -263,7 +273,7 @@ class _Client:
         self.send(JoinAnswer(task.name))
 
     def _sink(self, action: Action) -> None:
-        self.send(told(action))
+        self.send(message_for(action))
 
 
 def _listening(path: Path) -> socket.socket:

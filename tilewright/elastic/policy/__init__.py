@@ -1,11 +1,10 @@
 """Decides which model runs when, and with which budget: pure functions without clocks or devices.
 
 `tasks.py` describes the GPU and the models, `events.py` events and actions, `scheduler.py` the
-function from events to actions, and `designs.py` the designs: ours, and common ones.
+function from events to actions, and `policies.py` the policies: ours, and common ones.
 """
 
 from tilewright.elastic.policy.budgets import Hold, holds
-from tilewright.elastic.policy.designs import DESIGNS, Design, design
 from tilewright.elastic.policy.events import (
     Action,
     Allow,
@@ -27,6 +26,7 @@ from tilewright.elastic.policy.events import (
     Tick,
     Withdraw,
 )
+from tilewright.elastic.policy.policies import POLICIES, Policy, policy_named
 from tilewright.elastic.policy.scheduler import Scheduler
 from tilewright.elastic.policy.state import SchedulerState
 from tilewright.elastic.policy.tasks import (
@@ -39,14 +39,13 @@ from tilewright.elastic.policy.tasks import (
 )
 
 __all__ = [
-    "DESIGNS",
+    "POLICIES",
     "Action",
     "Allow",
     "Arrived",
     "Begin",
     "Critical",
     "Curve",
-    "Design",
     "Ended",
     "Enqueue",
     "Event",
@@ -59,6 +58,7 @@ __all__ = [
     "Noticed",
     "Overdue",
     "Phase",
+    "Policy",
     "Proceed",
     "Reached",
     "Recalibrated",
@@ -69,6 +69,6 @@ __all__ = [
     "TaskEvent",
     "Tick",
     "Withdraw",
-    "design",
     "holds",
+    "policy_named",
 ]  # fmt: skip

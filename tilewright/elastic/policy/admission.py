@@ -15,7 +15,7 @@ from tilewright.elastic.policy.tasks import Critical, Phase
 
 def admit(task: Critical, others: Sequence[Critical]) -> None:
     """Raises AdmissionRefused if the task's bound or deadline cannot be kept beside the others."""
-    alone = least(task.phases)
+    alone = least_slowdown(task.phases)
     if not keeps(task):
         raise AdmissionRefused(
             f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
@@ -35,7 +35,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
                 deadline_us=each.deadline_us,
                 needs_us=round(each.longest_us + blocked, 1),
             )
-    load = sum((t.rate_hz or 0.0) * least(t.phases) * t.solo_us / 1e6 for t in every)
+    load = sum((t.rate_hz or 0.0) * least_slowdown(t.phases) * t.solo_us / 1e6 for t in every)
     if load > 1:
         raise AdmissionRefused(
             "the critical models ask for more time than there is",
@@ -45,14 +45,14 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
         )
 
 
-def least(phases: Sequence[Phase]) -> float:
+def least_slowdown(phases: Sequence[Phase]) -> float:
     """The slowdown of a critical task under a budget of 0, the least possible."""
     return predicted(phases, [0] * len(phases))
 
 
 def keeps(task: Critical) -> bool:
     """True if some budget keeps the bound, as far as is known now."""
-    return least(task.phases) <= task.max_slowdown
+    return least_slowdown(task.phases) <= task.max_slowdown
 
 
 def _enough(slowdown: float) -> str:
@@ -63,7 +63,7 @@ def _enough(slowdown: float) -> str:
 def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | None:
     """The refusal of a normal task, if a promised bound cannot be kept beside it."""
     for task in critical:
-        alone = least(task.phases)
+        alone = least_slowdown(task.phases)
         if not keeps(task):
             return AdmissionRefused(
                 f"{task.name} was not kept below {task.max_slowdown} times its time alone while "

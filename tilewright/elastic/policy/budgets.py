@@ -34,7 +34,7 @@ GAPS = (1 / 3, 5 / 3)
 GOLDEN = (5**0.5 - 1) / 2
 
 
-def covering(times: Sequence[float]) -> float:
+def covering_time(times: Sequence[float]) -> float:
     """The time that covers the share COVERED of requests; the longest if they are few."""
     return quantile(times, COVERED)
 
@@ -116,7 +116,7 @@ def _solo(phases: Sequence[Phase]) -> float:
     return sum(phase.solo_us for phase in phases)
 
 
-def bounded(task: Critical, margin: float) -> tuple[int, ...]:
+def budgets_for(task: Critical, margin: float) -> tuple[int, ...]:
     """The budgets of a task with a safety margin: a margin of 2 halves the slowdown that is
     allowed."""
     if margin >= MOST_MARGIN:
@@ -125,7 +125,7 @@ def bounded(task: Critical, margin: float) -> tuple[int, ...]:
     return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / STEPS))
 
 
-def corrected(margin: float, over: bool) -> float:
+def next_margin(margin: float, over: bool) -> float:
     """The margin after one request.
 
     If it was over its bound, the margin grows by a factor of e^(STEP (1 - OVER)), otherwise it

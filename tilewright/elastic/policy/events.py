@@ -25,7 +25,7 @@ class Arrived:
 
 @slotted
 class Reached:
-    """A critical request begins its kernel of this number; for designs that decide by kernels."""
+    """A critical request begins its kernel of this number; for policies that decide by kernels."""
 
     now: float
     request: int
@@ -97,7 +97,7 @@ class Begin:
 
 @slotted
 class Proceed:
-    """Start the next kernel of a critical request; for designs that decide by kernels."""
+    """Start the next kernel of a critical request; for policies that decide by kernels."""
 
     request: int
     kernel: int

@@ -24,7 +24,7 @@ from tilewright.elastic.policy.state import (
 Transition = tuple[SchedulerState, tuple[Action, ...]]
 
 
-def answered(
+def on_request_answered(
     state: SchedulerState, found: CriticalState, running: Running, took_us: float
 ) -> Transition:
     """The state after a request of a task with a bound."""
@@ -115,7 +115,7 @@ def _with_curves_corrected(
         for progress in state.normal
         if (error := disturbing(progress.task.name, state.critical_tasks)) is not None
     )
-    state = departed(state, [progress.task.name for progress in state.normal])
+    state = after_leaving(state, [progress.task.name for progress in state.normal])
     return changed(state, normal=()), (notice, *ended)
 
 
@@ -125,7 +125,9 @@ DEAD_US = 1e6
 PAUSE_US = 100_000.0
 
 
-def departed(state: SchedulerState, tasks: Collection[str], died: bool = False) -> SchedulerState:
+def after_leaving(
+    state: SchedulerState, tasks: Collection[str], died: bool = False
+) -> SchedulerState:
     """The state after normal tasks have left with launches in flight.
 
     died: their process has ended, so their workers stay in the count.  Workers of tasks that only
@@ -137,12 +139,12 @@ def departed(state: SchedulerState, tasks: Collection[str], died: bool = False) 
     return state
 
 
-def paused(state: SchedulerState) -> bool:
+def awaits_recount(state: SchedulerState) -> bool:
     """True if normal launches wait for a recount."""
     return state.recount is not None and state.now >= state.recount
 
 
-def recounted(state: SchedulerState) -> Transition:
+def recount_if_due(state: SchedulerState) -> Transition:
     if state.recount is None or state.now < state.recount:
         return state, ()
     if not any(progress.flying for progress in state.normal):

@@ -1,7 +1,7 @@
 """The coordinator as a pure function: from a state and an event to a new state and actions.
 
-Input: a design (designs.py), the GPU, tasks.  Output: decisions (events.py).  It reads no clock and
-has no side effects, so that the executor, the simulator and the tests can share it.
+Input: a policy (policies.py), the GPU, tasks.  Output: decisions (events.py).  It reads no clock
+and has no side effects, so that the executor, the simulator and the tests can share it.
 
 One critical request runs at a time, ordered by priority, then deadline, then arrival.  A bound is a
 multiple of the time alone, and two critical models side by side could not keep one.
@@ -17,17 +17,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, CompilerBug
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
-from tilewright.elastic.policy.budgets import corrected
-from tilewright.elastic.policy.designs import (
-    ALL,
-    Allotment,
-    Design,
-    LaunchContext,
-    eligible,
-    may_begin,
-    most_concurrent,
-    pass_device_on,
-)
+from tilewright.elastic.policy.budgets import next_margin
 from tilewright.elastic.policy.events import (
     Allow,
     Arrived,
@@ -45,13 +35,23 @@ from tilewright.elastic.policy.events import (
 )
 from tilewright.elastic.policy.feedback import (
     Transition,
-    answered,
-    departed,
-    paused,
+    after_leaving,
+    awaits_recount,
+    on_request_answered,
     probes_ended,
     probing,
-    recounted,
+    recount_if_due,
     runs_though_late,
+)
+from tilewright.elastic.policy.policies import (
+    ALL,
+    Allotment,
+    LaunchContext,
+    Policy,
+    eligible,
+    may_begin,
+    most_concurrent,
+    pass_device_on,
 )
 from tilewright.elastic.policy.state import (
     CriticalState,
@@ -75,19 +75,19 @@ LEAD_US, LONGER = 100.0, 1.1
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The policy for one GPU and one design.
+    """A policy on one GPU.
 
     ahead: launches of a normal task in flight, so that the GPU does not wait for the host
-    together: the most normal tasks that run inferences at once; 0: all.  It does not apply if all
-              budgets let all workers stay, or if the design is exclusive (decision 58)
+    max_concurrent: the most normal tasks that run inferences at once; 0: all.  It does not apply if
+                    all budgets let all workers stay, or if the policy is exclusive (decision 58)
     """
 
-    design: Design
+    policy: Policy
     gpu: Gpu
     ahead: int = 2
-    together: int = 0
+    max_concurrent: int = 0
 
-    def joined(self, state: SchedulerState, task: Critical | Normal) -> SchedulerState:
+    def with_task(self, state: SchedulerState, task: Critical | Normal) -> SchedulerState:
         """The state with one more task.  Raises AdmissionRefused."""
         names = [t.name for t in state.critical_tasks] + [p.task.name for p in state.normal]
         if task.name in names:
@@ -97,11 +97,11 @@ class Scheduler:
                 task=task.name,
             )
         if isinstance(task, Normal):
-            refusal = disturbing(task.name, state.critical_tasks) if self.design.promises else None
+            refusal = disturbing(task.name, state.critical_tasks) if self.policy.promises else None
             if refusal is not None:
                 raise refusal
             return changed(state, normal=(*state.normal, Progress(task)))
-        if self.design.promises:
+        if self.policy.promises:
             admit(task, state.critical_tasks)
         new = CriticalState(task, due=state.now)
         return changed(state, critical=(*state.critical, new))
@@ -129,25 +129,25 @@ class Scheduler:
         state, more = self._go_on(state)
         return state, (*actions, *more)
 
-    def at_once(self, state: SchedulerState, task: str, request: int) -> Begin | None:
+    def begin_immediately(self, state: SchedulerState, task: str, request: int) -> Begin | None:
         """The `Begin` that `Arrived` would lead to if a request came now; None: post the event.
 
         This takes a tenth of the time of a step.  The result is None unless the request can begin
         at once.
         """
-        found, design = state.critical_state(task), self.design
+        found, policy = state.critical_state(task), self.policy
         if found is None or state.running or state.waiting:
             return None
-        if design.exclusive or design.by_kernels or found.task.deadline_us is not None:
+        if policy.exclusive or policy.by_kernels or found.task.deadline_us is not None:
             return None
-        budgets = design.budgets(found.task, found.margin)
+        budgets = policy.budgets(found.task, found.margin)
         return self._begin(state, request, found.task, budgets)
 
     def _begin(
         self, state: SchedulerState, request: int, task: Critical, budgets: tuple[int, ...]
     ) -> Begin:
-        concurrent = most_concurrent(self.together, state)
-        return Begin(request, task.name, budgets, self.design.settle_us, concurrent)
+        concurrent = most_concurrent(self.max_concurrent, state)
+        return Begin(request, task.name, budgets, self.policy.settle_us, concurrent)
 
     def _arrived(self, state: SchedulerState, event: Arrived) -> Transition:
         found = state.critical_state(event.task)
@@ -165,7 +165,7 @@ class Scheduler:
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
         if (
-            self.design.promises
+            self.policy.promises
             and refusal is not None
             and not runs_though_late(state, found.baseline)
         ):
@@ -192,19 +192,21 @@ class Scheduler:
         if found is None:
             return state, ()
         found = changed(
-            found, margin=corrected(found.margin, event.took_us > found.task.longest_us)
+            found, margin=next_margin(found.margin, event.took_us > found.task.longest_us)
         )
         state = with_critical(state, found)
         return (
-            answered(state, found, running, event.took_us) if self.design.promises else (state, ())
+            on_request_answered(state, found, running, event.took_us)
+            if self.policy.promises
+            else (state, ())
         )
 
     def _go_on(self, state: SchedulerState) -> Transition:
         """Starts all that may start now."""
-        state, counted = recounted(state)
+        state, counted = recount_if_due(state)
         state, probed = probes_ended(state)
         actions = [*counted, *probed]
-        if self.design.exclusive:
+        if self.policy.exclusive:
             state = pass_device_on(state)
         if state.running is None and state.waiting and self._critical_may_go(state):
             first, *rest = state.waiting
@@ -212,19 +214,19 @@ class Scheduler:
             if found is None:
                 raise CompilerBug("a request has outlived its task", task=first.task)
             task = found.task
-            budgets = self.design.budgets(task, found.margin)
+            budgets = self.policy.budgets(task, found.margin)
             shared = any(progress.flying for progress in state.normal)
-            running = Running(first, budgets, held=self.design.by_kernels, shared=shared)
+            running = Running(first, budgets, held=self.policy.by_kernels, shared=shared)
             state = changed(state, waiting=tuple(rest), running=running)
             actions.append(self._begin(state, first.number, task, budgets))
         if state.running is not None and state.running.held and self._passes(state):
             running = changed(state.running, held=False)
             state = changed(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        tasks = [] if paused(state) or probing(state) else eligible(self.design, state)
+        tasks = [] if awaits_recount(state) or probing(state) else eligible(self.policy, state)
         all_stay = bool(tasks) and self._all_stay(state)
-        together = 0 if all_stay or self.design.exclusive else self.together
-        placed = may_begin(together, state, tasks)
+        most = 0 if all_stay or self.policy.exclusive else self.max_concurrent
+        placed = may_begin(most, state, tasks)
         for number in tasks:
             begins = number in placed
             while launch := self._launch(state, state.normal[number], all_stay, begins):
@@ -238,10 +240,10 @@ class Scheduler:
         return state, tuple(actions)
 
     def _critical_may_go(self, state: SchedulerState) -> bool:
-        return not self.design.exclusive or state.task(state.holder) is not None
+        return not self.policy.exclusive or state.task(state.holder) is not None
 
     def _passes(self, state: SchedulerState) -> bool:
-        return not self.design.barriers or not any(p.flying for p in state.normal)
+        return not self.policy.barriers or not any(p.flying for p in state.normal)
 
     def _launch(
         self, state: SchedulerState, progress: Progress, all_stay: bool, may_begin: bool
@@ -250,7 +252,7 @@ class Scheduler:
         an inference"""
         if len(progress.flying) >= self._most_ahead(state):
             return None
-        task, never = progress.task, self.design.leave == "never"
+        task, never = progress.task, self.policy.leave == "never"
         ahead, kernel = divmod(progress.following, len(task.kernels))
         begins = not kernel and (ahead > 0 or not progress.elastic)
         if ahead >= progress.backlog or (begins and not may_begin):
@@ -264,14 +266,14 @@ class Scheduler:
         # scratch.
         fresh = ahead > 0 or kernel >= progress.elastic
         plain = undisturbed and follows and fresh
-        if ahead and (self.design.exclusive or not (plain or never)):
+        if ahead and (self.policy.exclusive or not (plain or never)):
             return None
         if undisturbed and fresh and not (plain or all_stay):
             return None  # the launches in flight end soon, and then it can be plain
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
     def _with_launch(self, progress: Progress, launch: Enqueue, now: float) -> Progress:
-        stays = launch.plain or self.design.leave == "never"
+        stays = launch.plain or self.policy.leave == "never"
         return changed(
             progress,
             flying=(*progress.flying, Flight(launch.kernel, launch.workers, stays)),
@@ -282,7 +284,7 @@ class Scheduler:
     def _ends_before_requests(self, state: SchedulerState, kernel: KernelCost) -> bool:
         """True if this kernel ends before a critical request may come, after the launches in
         flight."""
-        if not self.design.plain or state.running is not None or state.waiting:
+        if not self.policy.plain or state.running is not None or state.waiting:
             return False
         left = min((one.due for one in state.critical), default=inf) - state.now - LEAD_US
         if left <= 0:
@@ -292,26 +294,26 @@ class Scheduler:
     def _all_stay(self, state: SchedulerState) -> bool:
         """True if the budgets of all critical tasks, with or without a request now, let all workers
         stay."""
-        return self.design.plain and all(
+        return self.policy.plain and all(
             budget == EVERYBODY
             for one in state.critical
-            for budget in self.design.budgets(one.task, one.margin)
+            for budget in self.policy.budgets(one.task, one.margin)
         )
 
     def _most_ahead(self, state: SchedulerState) -> int:
-        return 1 if self.design.barriers and state.running is not None else self.ahead
+        return 1 if self.policy.barriers and state.running is not None else self.ahead
 
     def _part(self, state: SchedulerState, kernel: KernelCost) -> Allotment | None:
         running = state.running
         if running is None:
             return ALL
-        if running.held and self.design.barriers:
+        if running.held and self.policy.barriers:
             return None
         task = state.task(running.request.task)
         critical = None
-        if task is not None and self.design.by_kernels and running.kernel < len(task.kernels):
+        if task is not None and self.policy.by_kernels and running.kernel < len(task.kernels):
             critical = task.kernels[running.kernel]
-        return self.design.allotment(
+        return self.policy.allotment(
             LaunchContext(
                 self.gpu,
                 kernel,
@@ -376,7 +378,7 @@ def _gone(state: SchedulerState, event: Gone) -> Transition:
     stay again."""
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(
-        departed(state, [event.task], event.died),
+        after_leaving(state, [event.task], event.died),
         critical=tuple(one for one in state.critical if one.task.name != event.task),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),

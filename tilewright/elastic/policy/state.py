@@ -28,7 +28,7 @@ class Request:
 class Running:
     """The critical request that has begun.
 
-    kernel: the number of the running or next kernel, for designs that decide by kernels
+    kernel: the number of the running or next kernel, for policies that decide by kernels
     held: it waits at a barrier;  shared: normal work was in flight when it began
     spent_us: time since it began, without jumps of the clock
     """
@@ -111,7 +111,7 @@ class SchedulerState:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    holder: the task that has the device, if the design is exclusive
+    holder: the task that has the device, if the policy is exclusive
     overdue: requests that outlived their lease and have not finished; their tasks have not left
     recount: when workers are to be counted again; None: the count is right
     """

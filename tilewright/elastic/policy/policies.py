@@ -1,9 +1,9 @@
-"""The designs to choose from, as a table: our own, and the usual ones for comparison.
+"""The policies to choose from, as a table: our own, and the usual ones for comparison.
 
 Input: the running kernels.  Output: what a normal kernel gets beside a critical request, the
 budgets of the request, and the normal tasks that continue or begin an inference: by priority,
-rotation and number.  `scheduler.py` has what all designs share: queues, admission, leases.  Designs
-from papers are in lab/designs.py and can be passed in its place.
+rotation and number.  `scheduler.py` has what all policies share: queues, admission, leases.
+lab/policies.py has policies from papers, which can be passed in place of these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import unknown_name
 from tilewright.base.fast_records import changed
-from tilewright.elastic.policy.budgets import bounded
+from tilewright.elastic.policy.budgets import budgets_for
 from tilewright.elastic.policy.state import Progress, SchedulerState
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost
 
@@ -55,7 +55,7 @@ ALL = Allotment(EVERYBODY)
 
 
 @dataclass(frozen=True)
-class Design:
+class Policy:
     """One way to share a GPU.
 
     budgets: of a request's phases, from its task and margin
@@ -103,62 +103,62 @@ def _within_budget(now: LaunchContext) -> Allotment | None:
 #: Several chunks, but short compared with a request; longer waits gained nothing (decision 35).
 SETTLE_US = 10.0
 
-DESIGNS = {
-    design.name: design
-    for design in (
-        Design(
-            "tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US,
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy(
+            "tilewright", "chunk", budgets_for, _within_budget, promises=True, settle_us=SETTLE_US,
             runs=True, plain=True,
         ),
-        Design("sequential", "never", all_workers, lambda _: None, exclusive=True, runs=True),
-        Design("streams", "never", all_workers, lambda _: ALL, urgent=False, runs=True),
-        Design("priority", "never", all_workers, lambda _: ALL, runs=True),
-        Design("barriers", "never", all_workers, lambda _: ALL, by_kernels=True, barriers=True),
-        Design("split", "never", all_workers, lambda _: ALL, split=0.5, runs=True),
-        Design("entry", "entry", _no_workers, _within_budget),
+        Policy("sequential", "never", all_workers, lambda _: None, exclusive=True, runs=True),
+        Policy("streams", "never", all_workers, lambda _: ALL, urgent=False, runs=True),
+        Policy("priority", "never", all_workers, lambda _: ALL, runs=True),
+        Policy("barriers", "never", all_workers, lambda _: ALL, by_kernels=True, barriers=True),
+        Policy("split", "never", all_workers, lambda _: ALL, split=0.5, runs=True),
+        Policy("entry", "entry", _no_workers, _within_budget),
     )
 }  # fmt: skip
 
 
-def design(chosen: str | Design) -> Design:
-    """The design of this name; a `Design` is returned as it is.  Raises UsageError."""
-    if isinstance(chosen, Design):
+def policy_named(chosen: str | Policy) -> Policy:
+    """The policy of this name; a `Policy` is returned as it is.  Raises UsageError."""
+    if isinstance(chosen, Policy):
         return chosen
-    if chosen not in DESIGNS:
-        raise unknown_name("policy", chosen, DESIGNS)
-    return DESIGNS[chosen]
+    if chosen not in POLICIES:
+        raise unknown_name("policy", chosen, POLICIES)
+    return POLICIES[chosen]
 
 
-def most_concurrent(together: int, state: SchedulerState) -> int:
+def most_concurrent(max_concurrent: int, state: SchedulerState) -> int:
     """The most normal tasks beside a critical request."""
-    return min(together or len(state.normal), len(state.normal))
+    return min(max_concurrent or len(state.normal), len(state.normal))
 
 
-def eligible(design: Design, state: SchedulerState) -> list[int]:
+def eligible(policy: Policy, state: SchedulerState) -> list[int]:
     """Numbers of the tasks with work that come first, by priority or rotation."""
     wanting = [n for n, p in enumerate(state.normal) if p.backlog]
-    if design.exclusive:
+    if policy.exclusive:
         return [n for n in wanting if state.normal[n].task.name == state.holder]
     first = max((state.normal[n].task.priority for n in wanting), default=0)
     return [n for n in wanting if state.normal[n].task.priority == first]
 
 
-def may_begin(together: int, state: SchedulerState, tasks: Sequence[int]) -> Collection[int]:
+def may_begin(max_concurrent: int, state: SchedulerState, tasks: Sequence[int]) -> Collection[int]:
     """Numbers of the tasks that may begin an inference.
 
     If more tasks have work than may run at once, the one that has waited longest is next.
-    together: how many may run at once; 0: all
+    max_concurrent: how many may run at once; 0: all
     tasks: from `eligible`; tasks of a lower priority cannot continue and do not count
     """
-    if not together or len(tasks) <= together:
+    if not max_concurrent or len(tasks) <= max_concurrent:
         return tasks
     waiting = [n for n in tasks if not state.normal[n].busy]
-    free = max(0, together - (len(tasks) - len(waiting)))
+    free = max(0, max_concurrent - (len(tasks) - len(waiting)))
     return sorted(waiting, key=lambda n: state.normal[n].began)[:free]
 
 
 def pass_device_on(state: SchedulerState) -> SchedulerState:
-    """Passes the device to the next task with work.  For designs that run one inference at a time,
+    """Passes the device to the next task with work.  For policies that run one inference at a time,
     whose task keeps the device until the inference ends."""
     if state.running is not None or any(p.busy for p in state.normal):
         return state

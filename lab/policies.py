@@ -1,6 +1,7 @@
-"""The designs that experiments compare: the product's own, and two from papers.  Output: `DESIGNS`
-by name, for `Settings.policy` and `Scheduler`.  Where the papers leave something open,
-docs/decisions/0031 and 0032 decide.
+"""The policies that experiments compare: the product's own, and two from papers.
+
+Output: `POLICIES` by name, for `Settings.policy` and `Scheduler`.  Where the papers leave something
+open, docs/decisions/0031 and 0032 decide.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lab import miriam
-from tilewright.elastic.policy import DESIGNS as USUAL
-from tilewright.elastic.policy import Design
-from tilewright.elastic.policy.designs import ALL, Allotment, LaunchContext, all_workers
+from tilewright.elastic.policy import POLICIES as USUAL
+from tilewright.elastic.policy import Policy
+from tilewright.elastic.policy.policies import ALL, Allotment, LaunchContext, all_workers
 from tilewright.elastic.policy.state import pending_us
 
 #: For scheduling at kernel boundaries as in Orion: the most time of launches in flight, as a share
@@ -46,7 +47,7 @@ def used(now: LaunchContext) -> int:
 
 
 PAPERS = (
-    Design("miriam", "tile", all_workers, _shard, by_kernels=True),
-    Design("boundary", "never", all_workers, _opposite, by_kernels=True),
+    Policy("miriam", "tile", all_workers, _shard, by_kernels=True),
+    Policy("boundary", "never", all_workers, _opposite, by_kernels=True),
 )
-DESIGNS: Mapping[str, Design] = {**USUAL, **{design.name: design for design in PAPERS}}
+POLICIES: Mapping[str, Policy] = {**USUAL, **{policy.name: policy for policy in PAPERS}}
