@@ -4,10 +4,11 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-#: What made a file or an answer, as manifests and messages name it.
+#: Name and version of this program, as manifests and messages state them.
 TOOL = f"tilewright {__version__}"
 
-#: What programs use, by the module that has it; imported at first use.  `__init__.pyi` has types.
+#: The public names by the module that defines each.  A module is imported at the first use of its
+#: names.  `__init__.pyi` has their types.
 _API = {"language_model": "tilewright.api.language"}
 
 

@@ -38,7 +38,7 @@ Assets = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the manifest says that no stage computes.
+    """Facts for the manifest that come from the model's file, not from a stage.
 
     `probes` are graphs at further sizes of named dimensions, only there to show which axes follow;
     `narrow` are the types of inputs and outputs that the model declares as f16 or bf16.

@@ -154,7 +154,7 @@ def compile_model(
 
 @dataclass(frozen=True)
 class _Read:
-    """What the pipeline asks of a model's file, whatever its format is.
+    """The facts about a model's file that the pipeline reads, for any file format.
 
     inputs: their names;  narrow: as of `ModelFacts`;  in_f16: names of nodes whose results are f16
     """
@@ -200,7 +200,8 @@ def _rounding(plan: BucketPlan, nodes: Collection[str] | None = None) -> BucketP
 
 
 def _all_states(inputs: Sequence[str], given: States) -> States:
-    """The states by name, where `past.*` = `present.*` stands for as many as the model has."""
+    """The states by name.  A pattern such as `past.*` = `present.*` stands for all inputs that
+    match it."""
     found: dict[str, str] = {}
     for old, new in given.items():
         if "*" not in old:

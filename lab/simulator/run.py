@@ -54,7 +54,7 @@ LEAST_AGAIN_US = 1.0
 
 
 class RequestSource(Protocol):
-    """Gives the times of requests; `arrivals.Arrival` is an example."""
+    """A source of requests: gives their times in seconds, as `arrivals.Arrival` does."""
 
     @property
     def clients(self) -> int: ...

@@ -1,7 +1,7 @@
-"""What every folder shares: element types, scalar functions, the memory layout, typed errors.
+"""Definitions that all folders share: element types, scalar functions, memory layout, typed errors.
 
-It contains the tables and plain records that several folders read: `dtypes.py`, `scalars.py` (with
-its NumPy twin), the words of memory (`abi.py`), a target's part of a bundle (`sections.py`), errors
-(`errors.py`).  Nothing here computes a stage of the pipeline or imports another folder, and only
-the NumPy twin needs more than the standard library.
+These are tables and plain records: `dtypes.py`, `scalars.py` (with its NumPy twin), the words of
+memory (`abi.py`), a target's part of a bundle (`sections.py`), errors (`errors.py`).  Nothing here
+computes a stage of the pipeline or imports another folder, and only the NumPy twin needs more than
+the standard library.
 """

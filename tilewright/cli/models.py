@@ -421,7 +421,8 @@ def relink(
 
 
 class SavedWinners(msgspec.Struct):
-    """What `tune --save` writes: the class that was measured, schedules by spec number."""
+    """The file that `tune --save` writes: the device class, and the winning schedules by spec
+    number."""
 
     device: str = msgspec.field(name="class")
     schedules: dict[int, dict[str, object]]

@@ -1,4 +1,4 @@
-"""What a command prints: an answer, an error, progress.
+"""Prints the answer, the error and the progress of a command.
 
 Input: an `Answer` or an error.  Output: JSON or text on stdout, errors and progress on stderr.  The
 commands themselves never print, except `serve`, which prints its address while it runs.
@@ -28,7 +28,7 @@ Show = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found: `data` for `--json`, `view` for people."""
+    """The result of a command: `data` is printed with `--json`, `view` without it."""
 
     data: object
     view: RenderableType

@@ -1,4 +1,4 @@
-"""What `show` prints of each stage of the compiler.
+"""The text that `show` prints for a stage of the compiler.
 
 Input: a compilation.  Output: text.  Each stage renders itself; this module only joins the texts.
 """

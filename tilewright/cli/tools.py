@@ -109,7 +109,7 @@ def _dawn() -> dict[str, object]:
 
 
 def _host(name: str) -> dict[str, object]:
-    """What runs bundles there, with its adapter or device."""
+    """A host's engine, with its adapter or device."""
     from tilewright.api.hosts import engine_of
 
     return {"version": engine_of(name)}

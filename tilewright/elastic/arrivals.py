@@ -46,7 +46,7 @@ class Arrival(ABC):
 
     @abstractmethod
     def scaled(self, factor: float) -> Arrival:
-        """The same pattern at `factor` times the rate."""
+        """The pattern at `factor` times its rate."""
 
 
 def positive(**values: float) -> None:

@@ -156,8 +156,8 @@ class _Cut:
 def _cut(kernel: Kernel) -> _Cut | None:
     """Splits the outermost axes until there are enough parts; None if there are enough rows.
 
-    If only few elements of a part would be adjacent, they stay separate results: then neighbouring
-    results read neighbouring elements.
+    If fewer than `SECTOR` elements of a part would be adjacent in memory, the innermost axis is not
+    reduced in the parts, so that neighbouring tiles read neighbouring elements.
     """
     stage = kernel.stages[0]
     loads = [e for e in walk(stage.value) if isinstance(e, Load)]

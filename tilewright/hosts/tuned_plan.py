@@ -59,7 +59,7 @@ class TunedPlan(ABC, Generic[H, R]):
         return dict(self._host.run(self._inputs).outputs)
 
     def profile(self) -> dict[int, float]:
-        """By kernel, the milliseconds of all of its steps."""
+        """The milliseconds of all steps of each kernel, by its number."""
         self.results()
         step = self._stopwatch()
         found: dict[int, float] = {}

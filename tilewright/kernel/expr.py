@@ -84,7 +84,7 @@ class Load(Expr):
     valid: int = 0
 
     def at(self, index: Index) -> Load:
-        """The same load from another place."""
+        """The load with another index."""
         return Load(self.buffer, index, self.dtype, self.lanes, self.valid)
 
     def __str__(self) -> str:

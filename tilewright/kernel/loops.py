@@ -404,7 +404,7 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
 
 
 def _together(s: Stmt) -> str:
-    """What threads do together, or ahead."""
+    """The text of a statement that threads execute together, or before others."""
     match s:
         case CopyAhead(buffer, at, source, there, lanes, bounds):
             where = f" if {' and '.join(map(str, bounds))} else 0" if bounds else ""

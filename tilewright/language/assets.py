@@ -1,4 +1,4 @@
-"""What a bundle says of its model's text: the assets `tokenizer.json` and `language.json`.
+"""The assets `tokenizer.json` and `language.json`, with which a bundle's host handles text.
 
 Input: a bundle, or facts about a vocabulary.  Output: `TextAssets`, or files for a bundle.
 docs/bundle.md documents both files.  It cuts no text; see vocabulary.py.

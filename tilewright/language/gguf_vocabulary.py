@@ -203,5 +203,5 @@ def _tokenizer(
         ) from cause  # fmt: skip
 
 
-#: By the file's name for the kind of vocabulary.
+#: The readers of vocabularies, by the file's name for the kind.
 KINDS = {"gpt2": _bpe, "llama": _sentence_piece}

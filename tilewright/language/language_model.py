@@ -135,7 +135,7 @@ class Completion:
 
 
 class Language:
-    """What concerns a model's text: vocabulary and chat template."""
+    """A model's facts about text: vocabulary and chat template."""
 
     def __init__(self, text: TextAssets, words: int) -> None:
         """Raises InvalidModel.

@@ -114,8 +114,9 @@ def send_path(request: Request, folder: Path, name: str) -> Response:
 def send_bytes(
     request: Request, data: bytes, tag: str, suffix: str, coding: Mapping[str, str] = PLAIN
 ) -> Response:
-    """Data in memory, or 304.  tag: of the data as sent; suffix: decides the media type;
-    coding: headers of the content encoding."""
+    """A response with data from memory, or 304 if the client has it.  tag: digest of the data as
+    sent; suffix: file ending, which decides the media type;  coding: headers of the content
+    encoding"""
     headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE}
     if _has(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)

@@ -110,7 +110,8 @@ class KnownHosts:
 
 
 def host_names(given: Iterable[str]) -> frozenset[str]:
-    """Names as they are compared.  Raises UsageError for anything but a name or an address."""
+    """The names in the form in which they are compared: lower case, without port.  Raises
+    UsageError for anything but a name or an address."""
     names = {text: _name(text) for text in given}
     for text, name in names.items():
         if name not in (text.lower(), text.lower().strip("[]")) or not (name and name.isascii()):

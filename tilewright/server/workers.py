@@ -93,7 +93,7 @@ class Workers:
             raise
         except TimeoutError as error:
             if work.done() and not work.cancelled():
-                raise  # the function raised it, not the pool
+                raise  # the function itself raised this error
             _end(worker)
             raise CompileTimeout(
                 "The compiler did not finish in time",

@@ -251,7 +251,7 @@ def budget_checks(launch: TrialLaunch, workers: int) -> int:
 
 
 def copies(launch: TrialLaunch) -> TrialLaunch:
-    """The same launch on copies of its arrays."""
+    """The launch, on copies of its arrays."""
     args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in launch.args)
     return TrialLaunch(launch.grid, launch.block, args, launch.shared)
 

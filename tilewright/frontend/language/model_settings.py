@@ -12,7 +12,7 @@ from math import isfinite
 
 from tilewright.base.errors import InvalidModel
 
-#: Of a size; no published model comes near.
+#: The largest value of a size; published models have far smaller ones.
 MOST = 1 << 24
 
 

@@ -19,7 +19,7 @@ from tilewright.base.errors import InvalidModel, UsageError
 from tilewright.frontend.language.weights import ModelTensor
 from tilewright.graph.ops import Array
 
-#: What can be asked for; 0 keeps weights as they are.
+#: The bits that a user can choose; 0 keeps weights as they are.
 BITS = (0, 4, 8, 16, 32)
 #: Weights that share a scale.
 GROUP = 32
@@ -54,7 +54,7 @@ class Quantiser:
 
     @property
     def error(self) -> float:
-        """The root of the mean square of errors, over that of weights."""
+        """The root mean square of the errors, divided by that of the weights."""
         errors, sizes = (sum(pair[i] for pair in self.squares.values()) for i in (0, 1))
         return sqrt(errors / sizes) if sizes else 0.0
 

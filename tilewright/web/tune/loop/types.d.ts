@@ -9,7 +9,7 @@ import type { Bytes, DeviceClass, Event, Header, Hello, Options, SessionState, S
 /** A kernel to tune, and the step at which the engine times it. */
 export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
-  /** Share of its plan's time, and of the time of all plans, each weighted equally. */
+  /** `part`: its share of its plan's time, from 0 to 1; `share`: `part` divided by the number of plans. */
   part: number; share: number;
   /** Milliseconds of the kernel in use and of its whole plan, from the profile, possibly before warm-up. */
   milliseconds: number;

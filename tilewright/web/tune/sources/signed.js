@@ -10,9 +10,8 @@ const statementOf = (bundle, { spec, candidate, checksum, schedule, tiles, grain
   return `tilewright candidate ${bundle} ${JSON.stringify([spec, candidate, checksum, schedule, digest, tiles, byPlan, scratch])}`;
 };
 
-/**
- * The source, with verified candidates only.  A bad one ends the session, since its server or line is not what the site
- * trusts.  Not for candidates that the page compiles itself, which nobody signs.
+/** The source, with verified candidates only.  A candidate with a wrong signature ends the session, since its server or connection is not
+ * the one that the site trusts.  Candidates that the page compiles itself have no signature and must not pass here.
  * @param {Tune.Source} source
  * @param {string} key public key, as `tilewright keygen` printed it
  * @returns {Tune.Source}
