@@ -229,7 +229,8 @@ class _Walk:
         return self.axes.get(n, (None,) * n.rank)
 
     def _op(self, n: Node, m: Node) -> None:
-        """The attributes that do not depend on shapes."""
+        """Raises ShapeError if two twins differ in attributes that should not depend on the
+        size."""
         a, b = n.op, m.op
         match a:
             case ops.Reshape() | ops.Broadcast() | ops.Slice() | ops.Iota() | ops.Input() | Scan():

@@ -261,7 +261,8 @@ def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int]
 
 
 def _restore(connection: sa.Connection, key_id: int, stand: StandingRow) -> None:
-    """Writes an exported standing, with the numbers that its reports have in this database."""
+    """Writes an exported standing.  Its stages refer to reports by the row numbers of this
+    database."""
     query = sa.select(reports.c.id).where(reports.c.key_id == key_id).order_by(reports.c.id)
     numbers = [0, *connection.execute(query).scalars()]
 

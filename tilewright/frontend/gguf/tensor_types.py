@@ -80,7 +80,8 @@ def _half(at: int) -> Part:
 
 
 def _bits(b: Array, size: int, bits: int, bytes: int) -> Array:
-    """Integers of `size` bits from groups of `bytes` bytes: first the lowest bits of them all."""
+    """Unpacks integers of `size` bits.  A group of `bytes` bytes gives first the lowest bits of
+    each of its bytes, then the next bits of each, and so on."""
     count = len(b)
     shifts = np.arange(0, bits, size, dtype=np.uint8).reshape(1, 1, -1, 1)
     parts = b.reshape(count, -1, 1, bytes) >> shifts

@@ -353,7 +353,8 @@ def scored(graph: Graph, stored: Set[Node]) -> set[Node]:
 
 
 def region(context: Node, scored: Set[Node], users: Users) -> set[Node]:
-    """The nodes that share the kernel of `context`: the scores, and the nodes between both."""
+    """The nodes that share the kernel of `context`: its scores, and the nodes between scores and
+    context."""
     inner = _within(scored)
     members = {*toposort(inner(context), inner)}
     pending = list(members)
