@@ -35,7 +35,13 @@ from tilewright.targets.gpu.attention.schedule import (
 from tilewright.targets.gpu.attention.strategies import ATTENTION_MANY_ROWS
 from tilewright.targets.gpu.product.schedule import SubgroupGemmSchedule
 from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
-from tilewright.targets.gpu.workgroup_limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.workgroup_limits import (
+    PACKED,
+    SHARED_SIZES,
+    SUBGROUP_SIZES,
+    SUBGROUPS,
+    subgroup_feature,
+)
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
@@ -212,7 +218,7 @@ def test_one_row_by_subgroups(
 ) -> None:
     """Of the size that the adapter has."""
     has = set(features(host, bundle))
-    width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
+    width = next((size for size in SUBGROUP_SIZES if {SUBGROUPS, subgroup_feature(size)} <= has), 0)
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
     schedule, graph = AttentionOneRowSchedule(64, width, 2, 4, 2), decoding(*sizes)
@@ -249,7 +255,7 @@ def test_products_by_subgroups(
     """Of the size that the adapter has, two above each other and two side by side; rows, columns
     and steps end within them.  Whole numbers, so that sums are exact."""
     has = set(features(host, bundle))
-    width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
+    width = next((size for size in SUBGROUP_SIZES if {SUBGROUPS, subgroup_feature(size)} <= has), 0)
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
     schedule = SubgroupGemmSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)

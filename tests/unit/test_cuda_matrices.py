@@ -41,7 +41,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda.elastic import elastic
-from tilewright.targets.cuda.features import CONFIGURATIONS
+from tilewright.targets.cuda.features import MMA_SIZES
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TENSOR_CORES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
@@ -107,7 +107,7 @@ def _halved(kernel: Kernel) -> Kernel:
 def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixGemmSchedule:
     """Any schedule of so many stages."""
     for _ in range(1000):
-        m, n, k = map(int, rng.choice(CONFIGURATIONS[types]).split("x"))
+        m, n, k = map(int, rng.choice(MMA_SIZES[types]).split("x"))
         rows, columns, down, along, slices = (rng.choice((1, 1, 2)) for _ in range(5))
         s = MatrixGemmSchedule(
             types, m, n, k, 32, rows, columns, down, along, slices * rng.choice((1, 2)),
@@ -217,7 +217,7 @@ def test_the_interpreter_sees_mistakes(said: str) -> None:
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("types", CONFIGURATIONS)
+@pytest.mark.parametrize("types", MMA_SIZES)
 @pytest.mark.parametrize("architecture", ["compute_75", "sm_80", "sm_86", "sm_90"])
 def test_nvidias_compiler_takes_the_texts(
     nvrtc: Callable[[str, str], bytes], types: str, architecture: str

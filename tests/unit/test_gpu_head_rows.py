@@ -28,7 +28,7 @@ from tilewright.targets.gpu.attention.schedule import (
     AttentionSomeRowsSchedule,
     KeyAssignment,
 )
-from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW, ROW_EACH
+from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW, ONE_ROW_CANDIDATES
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -187,7 +187,7 @@ def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:
         schedules = space_of(kernel, CLASSES[device]).schedules
         ours = [s for s in schedules if isinstance(s, AttentionOneRowSchedule)]
         assert isinstance(schedules[0], AttentionSomeRowsSchedule)
-        assert len([s for s in ours if s.width == width]) == ROW_EACH
+        assert len([s for s in ours if s.width == width]) == ONE_ROW_CANDIDATES
         assert {s.width for s in ours} >= {8, 16, 32}
         for schedule in ours:
             assert not WGSL.objection(kernel, schedule)

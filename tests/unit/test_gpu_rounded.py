@@ -39,7 +39,11 @@ from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round
-from tilewright.targets.gpu.product.strategies import FEW_ROWS, FEW_ROWS_INT8, ROUNDED_EACH
+from tilewright.targets.gpu.product.strategies import (
+    FEW_ROWS,
+    FEW_ROWS_INT8,
+    FEW_ROWS_INT8_CANDIDATES,
+)
 from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
@@ -167,7 +171,7 @@ def test_candidates_need_packed_dots() -> None:
     assert kernel_from_data(kernel_to_data(kernel)) == kernel
     space = space_of(kernel, CLASSES["webgpu"])
     found = [s for s in space.schedules if isinstance(s, FewRowsInt8Schedule)]
-    assert 5 < len(found) <= ROUNDED_EACH
+    assert 5 < len(found) <= FEW_ROWS_INT8_CANDIDATES
     for schedule in found:
         assert schedule.features == {PACKED}
         assert not WGSL.objection(kernel, schedule)

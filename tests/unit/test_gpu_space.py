@@ -26,7 +26,7 @@ from tilewright.targets.gpu.product.schedule import (
     Sizes,
     SubgroupGemmSchedule,
 )
-from tilewright.targets.gpu.strategy import MOST
+from tilewright.targets.gpu.strategy import MOST_SCHEDULES
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import build, space_of
@@ -58,7 +58,7 @@ def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> Non
         assert found == space_of(kernel, device)
         first, *others = found.schedules
         assert first == target("wgsl").default(kernel, device.variant)
-        assert 1 <= len([s for s in others if not s.features]) < MOST
+        assert 1 <= len([s for s in others if not s.features]) < MOST_SCHEDULES
         assert len(set(found.schedules)) == len(found.schedules)
         for schedule in found.schedules:
             assert isinstance(schedule, RegisterGemmSchedule | SubgroupGemmSchedule)
@@ -118,7 +118,7 @@ def test_spaces_without_a_model_begin_near_the_default(
     found = [c for c in every_way if c.schedule.form == kind.form]
     assert found == [*every_way[: len(found)]]
     assert found[0].schedule == wgsl.default(kernel, "core")
-    assert 4 < len(found) <= MOST
+    assert 4 < len(found) <= MOST_SCHEDULES
     assert len({c.schedule for c in found}) == len(found)
     assert [c.cost for c in found] == sorted(c.cost for c in found)
     for candidate in found:

@@ -21,7 +21,7 @@ from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
-from tilewright.targets.cuda.features import EVERY, FEATURES
+from tilewright.targets.cuda.features import BASE_FEATURES, FEATURES
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.steps import LaunchEncoder
 from tilewright.targets.cuda.strategies import TENSOR_CORES, TRANSPOSED_TILE
@@ -32,12 +32,11 @@ from tilewright.targets.gpu.gpu_target import (
     WorkgroupTarget,
     workgroup_threads,
 )
-from tilewright.targets.gpu.matrix.schedule import WARPGROUP
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vectors import alignments
-from tilewright.targets.gpu.workgroup_limits import MATRIX, size_of
+from tilewright.targets.gpu.workgroup_limits import MATRIX, WARPGROUP, subgroup_feature
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
@@ -67,7 +66,7 @@ class Cuda(WorkgroupTarget):
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
         """Features of `needs` that CUDA lacks.  Only matrix units work across warps: every other
         feature needs subgroups of one warp."""
-        apart = frozenset() if MATRIX in needs else needs & {size_of(WARPGROUP)}
+        apart = frozenset() if MATRIX in needs else needs & {subgroup_feature(WARPGROUP)}
         return super().lacking(needs) | apart
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
@@ -97,7 +96,7 @@ class Cuda(WorkgroupTarget):
             def fits(fn: TileFn) -> bool:
                 return not any(begins[n] % by for n, by in alignments(fn).items())
 
-            return self.usable_codes(listed[number], fits, EVERY)
+            return self.usable_codes(listed[number], fits, BASE_FEATURES)
 
         steps = LaunchEncoder(listed, usable_codes)
         layout = lay_out(program, MEMORY, [()] * len(program.plans), settings)

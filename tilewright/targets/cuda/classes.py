@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.targets.cuda.features import WARP, Capability, shared_of
+from tilewright.targets.cuda.features import Capability, most_shared_bytes
 from tilewright.targets.device_class import DeviceClass
-from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
+from tilewright.targets.gpu.workgroup_limits import WARP, WorkgroupLimits
 from tilewright.targets.lite_space import Core
 
 KIND, VENDOR = "cuda", "nvidia"
@@ -38,7 +38,7 @@ GPUS: Mapping[Capability, tuple[int, int]] = {
     (7, 5): (98304, 32),
     (7, 0): (131072, 64),
 }
-REGISTERS = 65536
+REGISTERS_OF_CORE = 65536
 
 
 def _classes() -> Iterator[DeviceClass]:
@@ -50,8 +50,10 @@ def _classes() -> Iterator[DeviceClass]:
 
 def _class(name: str, capability: Capability, figures: tuple[int, int]) -> DeviceClass:
     id, fallback = (f"{KIND}-{name}", KIND) if name else (KIND, "")
-    core, shared = Core("gpu", REGISTERS, *figures, WARP), min(map(shared_of, GPUS))
-    group = CudaLimits(shared=shared_of(capability) if name else shared, capability=capability)
+    core, shared = Core("gpu", REGISTERS_OF_CORE, *figures, WARP), min(map(most_shared_bytes, GPUS))
+    group = CudaLimits(
+        shared=most_shared_bytes(capability) if name else shared, capability=capability
+    )
     return DeviceClass(
         id, KIND, KIND, VENDOR, name, frozenset(), core, group, VARIANT, fallback
     )  # fmt: skip

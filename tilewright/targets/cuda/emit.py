@@ -62,7 +62,7 @@ class CudaDialect(CDialect):
         return self.packed and dtype in (I8, U8) and lanes > 1
 
     def type(self, dtype: DType, lanes: int) -> str:
-        kind = kind_of(dtype)
+        kind = cpp_type(dtype)
         if self.words(dtype, lanes):
             kind, lanes = "unsigned", lanes // 4
         elif dtype == F16 and lanes == EIGHT:
@@ -79,7 +79,7 @@ class CudaDialect(CDialect):
         return f"{'' if number == 0 else 'const '}{kind} *b{number}"
 
     def area(self, number: int, area: Scratch) -> str:
-        return f"__align__({_alignment(area)}) {kind_of(area.dtype)} b{number}[{area.size}];"
+        return f"__align__({_alignment(area)}) {cpp_type(area.dtype)} b{number}[{area.size}];"
 
     def call(self, e: Call, args: list[str]) -> str:
         if self.words(e.dtype, e.lanes) and self.words(dtype_of(e.operands[0]), e.lanes):
@@ -126,8 +126,8 @@ class CudaDialect(CDialect):
             placed = (f"(unsigned)(uint8_t){part} << {8 * n}" for n, part in enumerate(each))
             return f"({' | '.join(placed)})"
         if len(parts) == 1:
-            return f"splat<{kind_of(dtype)}>({parts[0]})"
-        return f"vec4<{kind_of(dtype)}>{{{', '.join(parts)}}}"
+            return f"splat<{cpp_type(dtype)}>({parts[0]})"
+        return f"vec4<{cpp_type(dtype)}>{{{', '.join(parts)}}}"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -234,7 +234,7 @@ def _on_bytes(e: Call, args: list[str]) -> str:
     raise CompilerBug(f"no text for packed bytes: {e}")
 
 
-def kind_of(dtype: DType) -> str:
+def cpp_type(dtype: DType) -> str:
     """The C++ type of an element; f16 and bf16 are stored as their bits."""
     return "uint16_t" if dtype == F16 else TYPES[dtype.name]
 
@@ -263,7 +263,7 @@ def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
         return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
     lines = [f"extern __shared__ __align__({max(map(_alignment, fn.scratch))}) char shared[];"]
     for n, (area, begin) in enumerate(zip(fn.scratch, _begins(fn)[0], strict=True), first):
-        name = kind_of(area.dtype)
+        name = cpp_type(area.dtype)
         lines.append(f"{name} *const b{n} = ({name} *)(shared + {begin});")
     return lines
 
@@ -285,7 +285,7 @@ def _begins(fn: TileFn) -> tuple[list[int], int]:
 
 
 def _alignment(area: Scratch) -> int:
-    return warpgroups.LINES if area.swizzled else 16
+    return warpgroups.EIGHT_LINES_BYTES if area.swizzled else 16
 
 
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:

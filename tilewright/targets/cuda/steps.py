@@ -12,7 +12,7 @@ from functools import cache
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Plan
 from tilewright.targets.cuda.emit import dynamic_of
-from tilewright.targets.cuda.features import EVERY, ONLY, least
+from tilewright.targets.cuda.features import BASE_FEATURES, HOPPER_ONLY, least_capability
 from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.protocol import Code
@@ -60,8 +60,8 @@ class LaunchEncoder:
         }
         if shared := dynamic_of(code.loops):
             found["shared"] = shared
-        if code.needs - EVERY:
-            found["least"] = least(code.needs)
-        if code.needs & ONLY:
+        if code.needs - BASE_FEATURES:
+            found["least_capability"] = least_capability(code.needs)
+        if code.needs & HOPPER_ONLY:
             found["only"] = True
         return found

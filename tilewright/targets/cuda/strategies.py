@@ -15,21 +15,21 @@ from math import ceil, sqrt
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.classes import CudaLimits
-from tilewright.targets.cuda.features import (
-    CONFIGURATIONS,
-    OF_GROUPS,
-    WARP,
-    WARPGROUP,
-    features_of,
-)
-from tilewright.targets.gpu.matrix.operands import LINE, STAGES
+from tilewright.targets.cuda.features import MMA_SIZES, WGMMA_SIZES, features_of
+from tilewright.targets.gpu.matrix.operands import STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import RegisterGemm
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.workgroup_limits import CORES, WorkgroupLimits
+from tilewright.targets.gpu.workgroup_limits import (
+    CORES,
+    LINE_BYTES,
+    WARP,
+    WARPGROUP,
+    WorkgroupLimits,
+)
 from tilewright.targets.lite_space import Core
 
 #: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
@@ -38,9 +38,11 @@ WIDE = (64, 128, 128)
 RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
 WARPS_OF = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
 #: The same for warp groups.
-GROUP_RESULTS, GROUPS = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
-#: Values that are tried: bytes of a block's depth; blocks of a slice.  `EACH`: candidates per type.
-BLOCKS, SLICES, EACH = (64, 128), (1, 2), 12
+WARPGROUP_RESULTS, WARPGROUPS_OF = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
+#: Values that are tried: bytes of a block's depth; blocks of a slice.
+BLOCKS, SLICES = (64, 128), (1, 2)
+#: The most candidates of a type and a kind of unit.
+CANDIDATES_PER_TYPE = 12
 #: Shared memory in bytes of a block on common GPUs, largest first: there is a default for each.
 LIMITS = (232448, 166912, 101376)
 
@@ -89,10 +91,10 @@ class TensorCores(MatrixGemm):
         run."""
         own = of_kind(group, CudaLimits, "a class of CUDA says its capability", kernel=kernel.name)
         found, has = list[tuple[MatrixGemmSchedule, float]](), features_of(own.capability)
-        for types in CONFIGURATIONS:
+        for types in MMA_SIZES:
             for shapes in (_shapes, _of_groups):
                 able = [s for s in _ranked(kernel, types, shapes) if s.features <= has]
-                found += [(s, cost(s, kernel)) for s in able[:EACH]]
+                found += [(s, cost(s, kernel)) for s in able[:CANDIDATES_PER_TYPE]]
         return tuple(found)
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixGemmSchedule, ...]:
@@ -124,7 +126,7 @@ def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixGemmSchedu
 
 
 def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
-    m, n, k = map(int, CONFIGURATIONS[types][0].split("x"))
+    m, n, k = map(int, MMA_SIZES[types][0].split("x"))
     size = TYPES[types].operand.size
     choices = every(RESULTS, WARPS_OF, BLOCKS, SLICES, (1, *STAGES))
     for (rows, columns), (down, along), block, slices, stages in choices:
@@ -138,10 +140,10 @@ def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
 def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     if types != "f16-f32":
         return
-    units = (map(int, size.split("x")) for size in OF_GROUPS[1:])
-    choices = every(map(tuple, units), GROUP_RESULTS, GROUPS, STAGES)
+    units = (map(int, size.split("x")) for size in WGMMA_SIZES[1:])
+    choices = every(map(tuple, units), WARPGROUP_RESULTS, WARPGROUPS_OF, STAGES)
     for (m, n, k), (rows, columns), (down, along), stages in choices:
-        r1 = LINE // (k * TYPES[types].operand.size)
+        r1 = LINE_BYTES // (k * TYPES[types].operand.size)
         s = MatrixGemmSchedule(
             types, m, n, k, WARPGROUP, rows, columns, down, along, r1, stages=stages
         )

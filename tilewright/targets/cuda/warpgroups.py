@@ -21,11 +21,12 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
 )
 from tilewright.targets.brace_text import at
+from tilewright.targets.gpu.workgroup_limits import LINE_BYTES
 
 #: Column counts of a product that there is text for; its rows.
 COLUMNS, ROWS = (64, 128, 256), 64
-#: Bytes of a line, of eight lines, and of a panel's line.
-LINE, LINES, PANEL = 128, 1024, 16
+#: Bytes of eight lines, and of a panel's line.
+EIGHT_LINES_BYTES, PANEL_LINE_BYTES = 8 * LINE_BYTES, 16
 
 
 def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
@@ -36,9 +37,9 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
             return f"{name} = {{}};"
         case LoadMatrix(name, _, buffer, index, stride, across):
             size = unit.operand.size
-            panels = across and stride * size == PANEL
-            if (stride * size != LINE and not panels) or (across and s.run != stride):
-                raise CompilerBug(f"lines of matrices have {LINE} bytes: {s}")
+            panels = across and stride * size == PANEL_LINE_BYTES
+            if (stride * size != LINE_BYTES and not panels) or (across and s.run != stride):
+                raise CompilerBug(f"lines of matrices have {LINE_BYTES} bytes: {s}")
             lie = "PANELS" if panels else "ACROSS" if across else "ALONG"
             return f"const Place<{lie}> {name}(b{buffer}, {at(index)}, {s.apart * size});"
         case MultiplyMatrices(name, left, right):
@@ -70,6 +71,9 @@ __device__ inline void multiply_group(Part<float, {count}> &sums, Place<p> left,
 }}"""
 
 
+#: C++ of a descriptor's first number of bytes.
+_LEADING = f"lie == ALONG ? 16 : lie == ACROSS ? apart : {LINE_BYTES}"
+
 #: Layouts of an operand, by name: lines along the depth, swizzled; lines of steps, each with 64
 #: rows or columns, swizzled; or panels of eight rows or columns, whose 16-byte lines are in order.
 WARPGROUPS = f"""
@@ -82,8 +86,8 @@ template <Lie lie> struct Place {{
   uint64_t bits;
   // apart: bytes from the rows or columns of a line to the next ones
   __device__ Place(const uint16_t *area, int index, int apart)
-      : bits(described(shared_at(area + index), lie == ALONG ? 16 : lie == ACROSS ? apart : {LINE},
-                       lie == PANELS ? apart : {LINES})) {{}}
+      : bits(described(shared_at(area + index), {_LEADING},
+                       lie == PANELS ? apart : {EIGHT_LINES_BYTES})) {{}}
   static __device__ uint64_t described(unsigned begin, unsigned leading, unsigned stride) {{
     return (uint64_t)(begin >> 4 & 0x3fffu) | (uint64_t)(leading >> 4) << 16 |
            (uint64_t)(stride >> 4) << 32 | (uint64_t)(lie != PANELS) << 62;

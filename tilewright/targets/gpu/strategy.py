@@ -32,7 +32,7 @@ from tilewright.targets.strategy import Search, Strategy
 S = TypeVar("S", bound=Schedule)
 
 #: The most candidates of a kernel, with the default; a device tries these in a few seconds.
-MOST = 45
+MOST_SCHEDULES = 45
 
 #: The least threads of a group; with fewer, most lanes of a core are idle.
 LEAST_THREADS = 16
@@ -152,4 +152,4 @@ def nearby(
     every_one = (dict(zip(settings, values, strict=True)) for values in every(*settings.values()))
     found = {replace(usual, **chosen) for chosen in every_one} - {usual}
     others = sorted(filter(fits, found), key=lambda s: (distance(s), str(s)))
-    return tuple((s, float(UNUSUAL ** distance(s))) for s in (usual, *others[: MOST - 1]))
+    return tuple((s, float(UNUSUAL ** distance(s))) for s in (usual, *others[: MOST_SCHEDULES - 1]))

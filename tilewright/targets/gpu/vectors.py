@@ -12,9 +12,8 @@ from tilewright.base.dtypes import F16, I8, U8
 from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
-
-#: Bytes of a word; elements of a vector in memory.
-WORD = LANES = 4
+from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.gpu.workgroup_limits import WORD
 
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
@@ -55,7 +54,7 @@ def alignments(fn: TileFn) -> dict[int, int]:
     return {n: min(lanes * sizes[n], 4 * WORD) for n, lanes in found.items()}
 
 
-def in_vectors(fn: TileFn) -> bool:
+def needs_whole_vectors(fn: TileFn) -> bool:
     """True if a buffer of the kernel must begin at a whole vector."""
     return any(n < len(fn.buffers) for n in vectors(fn.body))
 
@@ -67,7 +66,7 @@ def wholes(fn: TileFn) -> dict[int, int]:
     vectors only where all writes are vectors.
     """
     found = vectors(fn.body)
-    memory = range(len(fn.buffers)) if in_vectors(fn) and not stored_singly(fn) else ()
+    memory = range(len(fn.buffers)) if needs_whole_vectors(fn) and not stored_singly(fn) else ()
     shared = {n: lanes for n, lanes in found.items() if n >= len(fn.buffers)}
     if packs_bytes(fn):
         bytes_ = (n for n, s in enumerate(fn.scratch, len(fn.buffers)) if s.dtype in (I8, U8))

@@ -23,26 +23,26 @@ PACKED = "packed_4x8_integer_dot_product"
 MATRIX = "chromium-experimental-subgroup-matrix"
 
 #: Bytes of shared memory that every device offers a group; larger sizes that kernels may request.
-EVERYWHERE, SHARED_SIZES = 16384, (32768, 49152)
+SHARED_EVERYWHERE, SHARED_SIZES = 16384, (32768, 49152)
 
-MORE_SHARED = tuple(f"shared-memory-{size}" for size in SHARED_SIZES)
+SHARED_FEATURES = tuple(f"shared-memory-{size}" for size in SHARED_SIZES)
 
 #: CUDA only: still larger sizes, and the feature of asynchronous copies to shared memory.
-LARGER_SIZES = (65536, 101376, 166912, 232448)
+LARGER_SHARED_SIZES = (65536, 101376, 166912, 232448)
 
 COPIES = "copies-ahead"
 
 #: Subgroup sizes that kernels may require.
-SIZES = (4, 8, 16, 32, 64, 128)
+SUBGROUP_SIZES = (4, 8, 16, 32, 64, 128)
 
 
-def shared_of(size: int) -> set[str]:
+def shared_memory_feature(size: int) -> set[str]:
     """The feature that a group with this many shared bytes needs; none if every device has them."""
-    enough = (n for n in (*SHARED_SIZES, *LARGER_SIZES) if size <= n)
-    return set() if size <= EVERYWHERE else {f"shared-memory-{next(enough, size)}"}
+    enough = (n for n in (*SHARED_SIZES, *LARGER_SHARED_SIZES) if size <= n)
+    return set() if size <= SHARED_EVERYWHERE else {f"shared-memory-{next(enough, size)}"}
 
 
-def size_of(threads: int) -> str:
+def subgroup_feature(threads: int) -> str:
     """The name of the feature that subgroups have exactly this many threads."""
     return f"{SUBGROUPS}-{threads}"
 
@@ -50,7 +50,7 @@ def size_of(threads: int) -> str:
 #: Subgroup-matrix configurations that kernels may require, as adapters list them: types of operands
 #: and result, and sizes.  Apple and Mesa's software driver have 8x8x8, Intel has 8x16x16, NVIDIA
 #: has the others.
-CONFIGURATIONS = tuple(
+UNIT_FEATURES = tuple(
     f"subgroup-matrix-{types}-{size}"
     for types, sizes in {
         "f16-f16": ("8x8x8", "8x16x16", "16x16x16", "16x8x16", "16x8x8"),
@@ -63,14 +63,23 @@ CONFIGURATIONS = tuple(
 )
 
 FEATURES = frozenset(
-    (F16_FEATURE, SUBGROUPS, PACKED, MATRIX, *MORE_SHARED, *map(size_of, SIZES), *CONFIGURATIONS)
+    (
+        F16_FEATURE,
+        SUBGROUPS,
+        PACKED,
+        MATRIX,
+        *SHARED_FEATURES,
+        *map(subgroup_feature, SUBGROUP_SIZES),
+        *UNIT_FEATURES,
+    )
 )
 
-WORD = 4
+#: Bytes of a word, and of a cache line.  A line is also what a warp group's unit reads at a time.
+WORD, LINE_BYTES = 4, 128
 
 #: WebGPU's default limits of a group: its threads, and its bytes of shared memory.
 MOST_THREADS = 256
-MOST_SHARED = EVERYWHERE
+MOST_SHARED = SHARED_EVERYWHERE
 
 
 def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:
@@ -98,8 +107,11 @@ class WorkgroupLimits:
     shared: int = MOST_SHARED
 
 
-#: Cores of a large GPU, and threads of a warp; the figures of an NVIDIA H200.
-CORES, WARP = 132, 32
+#: Cores of a large GPU; the figure of an NVIDIA H200.
+CORES = 132
+
+#: Threads of a warp, NVIDIA's subgroup, and of a warp group.
+WARP, WARPGROUP = 32, 128
 
 #: The most sums that a thread may have; with more, NVIDIA's registers spill.
 MOST_SUMS = 128
@@ -113,4 +125,4 @@ MATRIX_UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
 
 #: Common units: NVIDIA's and Intel's.  They get default schedules.  The third one is faster on
 #: NVIDIA for weights of few bits where tiles have no slices.
-USUAL = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})
+COMMON_UNITS = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})

@@ -20,7 +20,7 @@ from tilewright.plan import Program
 from tilewright.targets.gpu.gpu_target import GROUP_THREADS, WorkgroupTarget
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
-from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.gpu.vectors import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES, WORD
 from tilewright.targets.protocol import Code, Facts, setting, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant
@@ -95,7 +95,7 @@ class Wgsl(WorkgroupTarget):
         texts = list(dict.fromkeys(str(code.body) for code in listed))
 
         def usable_codes(number: int, whole: bool) -> tuple[Code, ...]:
-            fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
+            fits = (lambda _: True) if whole else (lambda loops: not needs_whole_vectors(loops))
             return self.usable_codes(listed[number], fits, frozenset())
 
         steps = Steps(texts, usable_codes)

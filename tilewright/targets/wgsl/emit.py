@@ -44,7 +44,7 @@ from tilewright.targets.wgsl.calls import (
 )
 from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes
 from tilewright.targets.wgsl.prelude import head, prelude
-from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
+from tilewright.targets.wgsl.units import matrix_type, on_bytes, statement
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
@@ -287,7 +287,7 @@ class WgslDialect(Dialect):
         return f"&b{buffer}{part}, u32({at(index)}) / {each}u", stride // each
 
     def result(self, name: str, unit: MatrixUnit) -> str:
-        return f"var {name}: {kind_of('result', unit)};"
+        return f"var {name}: {matrix_type('result', unit)};"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"

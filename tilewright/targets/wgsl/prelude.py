@@ -28,9 +28,9 @@ from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MATRIX,
     PACKED,
-    SIZES,
+    SUBGROUP_SIZES,
     SUBGROUPS,
-    size_of,
+    subgroup_feature,
 )
 
 INTEGERS = """\
@@ -468,7 +468,7 @@ LINES = {
 
 #: The line of a text that needs one subgroup size: engines then request it from adapters that have
 #: several.
-SIZED = {size_of(threads): f"// subgroups of {threads}\n" for threads in SIZES}
+SIZED = {subgroup_feature(threads): f"// subgroups of {threads}\n" for threads in SUBGROUP_SIZES}
 
 
 def head(needs: Collection[str]) -> str:

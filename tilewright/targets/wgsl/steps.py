@@ -17,7 +17,7 @@ from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.joined.joints import Joint, joint_alternatives
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.gpu.vectors import needs_whole_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.scalar_lowering import numbers_of
 from tilewright.targets.wgsl.arrays import MOST, WEIGHTS, annex
@@ -112,7 +112,7 @@ class Steps:
             return []
         each = tuple(self._usable_codes(step.kernel, True) for step in steps)
         codes = self._joined(replace(joint, first=0, last=len(steps) - 1), each)
-        usable = (code for code in codes if bound.whole or not in_vectors(code.loops))
+        usable = (code for code in codes if bound.whole or not needs_whole_vectors(code.loops))
         return [self._way(code, bound, joint.first) for code in usable]
 
     def _way(self, code: Code, bound: Bindings, place: int) -> dict[str, object]:

@@ -29,9 +29,9 @@ def statement(
     a pointer with an offset, and the stride in the area's own elements"""
     match s:
         case ZeroMatrix(name):
-            return f"{name} = {kind_of('result', unit)}();"
+            return f"{name} = {matrix_type('result', unit)}();"
         case LoadMatrix(name, right, buffer, index, stride, across):
-            kind = kind_of("right" if right else "left", unit)
+            kind = matrix_type("right" if right else "left", unit)
             order = "col_major" if right != across else "row_major"
             at, by = place(buffer, index, stride)
             return f"let {name} = subgroupMatrixLoad<{kind}, {order}>({at}, {by}u);"
@@ -43,7 +43,7 @@ def statement(
     raise CompilerBug(f"no text for {s}")
 
 
-def kind_of(role: str, unit: MatrixUnit) -> str:
+def matrix_type(role: str, unit: MatrixUnit) -> str:
     """The type of a left or right operand, or of a result, with its columns and rows."""
     columns, rows = {
         "left": (unit.k, unit.m), "right": (unit.n, unit.k), "result": (unit.n, unit.m)

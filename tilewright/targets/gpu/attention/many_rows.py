@@ -61,7 +61,13 @@ from tilewright.targets.gpu.attention.scores import (
     result,
     scale,
 )
-from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
+from tilewright.targets.gpu.tile.staging import (
+    LANES,
+    are_whole_vectors,
+    guarded,
+    inside,
+    shared_out,
+)
 
 #: Gives the four elements from a line and an offset in it.
 Vector = Callable[[Index, Index], Expr]
@@ -364,7 +370,7 @@ class _Tile:
             there = row | {form.n: column + lane}
             b.compute(f"o{lane}", result(self.kernel, form, Reg("all", F32), sum_, there))
             made.append(Reg(f"o{lane}", F32))
-        if in_vectors(store, form.n):
+        if are_whole_vectors(store, form.n):
             b.store(0, store.substitute(row | {form.n: column}), Lanes(tuple(made)))
             return
         for lane, value in enumerate(made):

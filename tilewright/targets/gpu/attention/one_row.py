@@ -54,7 +54,7 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.staging import guarded, in_vectors, inside, over_swaps
+from tilewright.targets.gpu.tile.staging import are_whole_vectors, guarded, inside, over_swaps
 from tilewright.targets.masks import last_seen
 
 #: A function of two numbers.
@@ -147,7 +147,7 @@ class _Tile:
         q, width = self.form.q, width_of(self.form)
         for v in range(self.dealt.vectors):
             first = self._depth(v)
-            whole = in_vectors(q.index, self.form.depth)
+            whole = are_whole_vectors(q.index, self.form.depth)
             parts = [q.at(self._of(q, {self.form.depth: first + i})) for i in range(width)]
             found = replace(parts[0], lanes=width) if whole else vector(parts)
             self.b.set(self._query(v).name, found)
@@ -293,7 +293,7 @@ class _Tile:
                 value = result(self.kernel, self.form, Reg("all", F32), _context(c), there)
                 b.compute(f"o{c}", value)
             found = [Reg(f"o{c}", F32) for c in range(dealt.lanes)]
-            lanes = dealt.lanes if in_vectors(store, self.form.n) else 1
+            lanes = dealt.lanes if are_whole_vectors(store, self.form.n) else 1
             for c in range(0, dealt.lanes, lanes):
                 there = self.at | {self.form.n: self.column + c}
                 b.store(0, store.substitute(there), vector(found[c : c + lanes]))

@@ -15,22 +15,22 @@ from tilewright.kernel.form import Attention, classify, form_as, in_halves
 from tilewright.kernel.loops import MatrixUnit, Scratch
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.tile.addressing import may_trap
-from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
+from tilewright.targets.gpu.tile.staging import LANES, PAD, are_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import (
-    EVERYWHERE,
     F16_FEATURE,
     MATRIX,
     MOST_SUMS,
     MOST_THREADS,
+    SHARED_EVERYWHERE,
     SHARED_SIZES,
-    SIZES,
+    SUBGROUP_SIZES,
     SUBGROUPS,
     WARP,
     WORD,
     beyond,
     none_of,
-    shared_of,
-    size_of,
+    shared_memory_feature,
+    subgroup_feature,
 )
 from tilewright.targets.schedule import Schedule
 
@@ -87,7 +87,7 @@ class Columns:
 
     @staticmethod
     def of(form: Attention, schedule: AttentionSomeRowsSchedule) -> Columns:
-        width = LANES if in_vectors(form.v.index, form.n) else 1
+        width = LANES if are_whole_vectors(form.v.index, form.n) else 1
         units, slices = max(1, form.n.extent // width // schedule.across), 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
@@ -105,7 +105,7 @@ def areas_of(kernel: Kernel, s: AttentionSomeRowsSchedule) -> tuple[int, int, in
 
 def width_of(form: Attention) -> int:
     """Elements of a key that one load reads."""
-    return LANES if in_vectors(form.k.index, form.depth) else 1
+    return LANES if are_whole_vectors(form.k.index, form.depth) else 1
 
 
 def vectors_of(form: Attention) -> int:
@@ -147,12 +147,12 @@ class AttentionOneRowSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, size_of(self.width)})
+        return frozenset({SUBGROUPS, subgroup_feature(self.width)})
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SIZES):
+        if found := none_of("width", self.width, SUBGROUP_SIZES):
             return found
         if self.threads & (self.threads - 1) or self.threads < self.width:
             return "threads is a power of two from width on"
@@ -194,7 +194,7 @@ class KeyAssignment:
     def of(kernel: Kernel, s: AttentionOneRowSchedule) -> KeyAssignment:
         form = form_as(kernel, Attention)
         each = gcd(vectors_of(form), s.width)
-        lanes = LANES if in_vectors(form.v.index, form.n) else 1
+        lanes = LANES if are_whole_vectors(form.v.index, form.n) else 1
         units = max(1, form.n.extent // lanes // s.across)
         owners = 1 << (units - 1).bit_length()
         return KeyAssignment(
@@ -215,7 +215,7 @@ def shared_of_row(kernel: Kernel, s: AttentionOneRowSchedule) -> int:
 
 
 #: Types of the matrix unit, as feature names have them: f16 operands, f32 results.
-TYPES = "f16-f32"
+UNIT_TYPES = "f16-f32"
 
 #: The least number of query rows for which matrix units are tried.
 LEAST_ROWS = 16
@@ -231,7 +231,7 @@ def in_matrices(kernel: Kernel) -> bool:
     return (
         whole
         and form.m.extent >= LEAST_ROWS
-        and all(in_vectors(load.index, axis) for load, axis in sides)
+        and all(are_whole_vectors(load.index, axis) for load, axis in sides)
     )
 
 
@@ -259,9 +259,9 @@ class AttentionManyRowsSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        sizes = f"subgroup-matrix-{TYPES}-{self.m}x{self.n}x{self.k}"
-        own = {MATRIX, SUBGROUPS, F16_FEATURE, size_of(self.width), sizes}
-        return frozenset(own | shared_of(self.room))
+        sizes = f"subgroup-matrix-{UNIT_TYPES}-{self.m}x{self.n}x{self.k}"
+        own = {MATRIX, SUBGROUPS, F16_FEATURE, subgroup_feature(self.width), sizes}
+        return frozenset(own | shared_memory_feature(self.room))
 
     @property
     def x1(self) -> int:
@@ -290,11 +290,11 @@ class AttentionManyRowsSchedule(Schedule):
             return found
         if not in_matrices(kernel):
             return f"{kernel.name} is no attention of fixed size that may be rounded to halves"
-        if found := none_of("width", self.width, SIZES):
+        if found := none_of("width", self.width, SUBGROUP_SIZES):
             return found
         if self.m % LANES or self.n % EIGHT or self.k % EIGHT:
             return f"m is a multiple of {LANES}, n and k of {EIGHT}"
-        if found := none_of("room", self.room, (EVERYWHERE, *SHARED_SIZES)):
+        if found := none_of("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
             return found
         form = form_as(kernel, Attention)
         depth, columns = form.depth.extent, form.n.extent

@@ -44,7 +44,13 @@ from tilewright.targets.gpu.attention.scores import (
     vector,
 )
 from tilewright.targets.gpu.tile.addressing import add_up
-from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
+from tilewright.targets.gpu.tile.staging import (
+    LANES,
+    are_whole_vectors,
+    guarded,
+    inside,
+    shared_out,
+)
 
 #: A function of two numbers.
 Op = Callable[[Expr, Expr], Expr]
@@ -287,7 +293,7 @@ class _Tile:
 
     def _store(self) -> None:
         b, form, width = self.b, self.form, self.columns.width
-        wide = width > 1 and in_vectors(self.kernel.store, form.n)
+        wide = width > 1 and are_whole_vectors(self.kernel.store, form.n)
         with inside(b, (Bound(self.part, 1),)):
             for g in self.groups:
                 for i in range(self.lanes):

@@ -19,7 +19,7 @@ from tilewright.targets.gpu.attention import many_rows, one_row, some_rows
 from tilewright.targets.gpu.attention.schedule import (
     KEYS,
     THREADS,
-    TYPES,
+    UNIT_TYPES,
     AttentionManyRowsSchedule,
     AttentionOneRowSchedule,
     AttentionSomeRowsSchedule,
@@ -31,12 +31,12 @@ from tilewright.targets.gpu.attention.schedule import (
 from tilewright.targets.gpu.strategy import DefaultWorkgroupStrategy, WorkgroupStrategy, nearby
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
+    COMMON_UNITS,
     CORES,
     MATRIX_UNITS,
     MOST_THREADS,
     SHARED_SIZES,
-    SIZES,
-    USUAL,
+    SUBGROUP_SIZES,
     WARP,
     WorkgroupLimits,
 )
@@ -45,7 +45,7 @@ from tilewright.targets.masks import last_seen
 
 #: Values tried for some rows: query rows of a tile, keys of a block, threads, threads that share a
 #: dot product, and groups that divide a head's columns.
-SOME_ROWS = {
+SOME_ROWS_SETTINGS = {
     "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8),
     "across": (1, 4),
 }  # fmt: skip
@@ -55,25 +55,25 @@ SOME_ROWS = {
 FEW_THREADS, WIDE = 64, 64
 
 #: Threads that share a dot product where a tile has one row: the vectors of a cache line.
-SHARED = 8
+DOT_PRODUCT_THREADS = 8
 
 #: Numbers of groups that may divide the columns of a head, if each group gets a core.
 ACROSS = (4, 2)
 
 #: The most query rows that are computed one by one, each reading all keys.  Query heads that share
 #: one key head count as such rows.
-FEW_ROWS = 8
+MOST_SINGLE_ROWS = 8
 
 #: Numbers of groups that may divide a head's columns: the first for which there are enough cores is
-#: the default.  `ONE_ROW`: values that are tried.
+#: the default.  `ONE_ROW_SETTINGS`: values that are tried.
 ROW_ACROSS = (4, 2, 1)
-ONE_ROW = {
+ONE_ROW_SETTINGS = {
     "threads": (64, 128, 256), "keys": (4, 8, 16, 32), "values": (4, 8, 16), "across": (1, 2, 4, 8)
 }  # fmt: skip
 
 #: Candidates with the device's own subgroup size; their expected speed over tiles without
 #: subgroups.
-ROW_EACH, ROW_PACE = 16, 3.0
+ONE_ROW_CANDIDATES, ONE_ROW_SPEED = 16, 3.0
 
 #: Defaults for matrix units, most wanted first: rows of a tile, matrices over a subgroup's rows,
 #: subgroups that share rows, keys of a block.
@@ -83,12 +83,12 @@ TILE_ROWS, ROWS, ALONG, BLOCK_KEYS = (64, 32, 16, 128, 8), (1, 2), (2, 1, 4), (6
 OWN_ROWS = 16
 
 #: Values that are tried.
-MATRIX_SETTINGS = {
+MANY_ROWS_SETTINGS = {
     "rows": ROWS, "down": (1, 2, 4, 8), "along": ALONG, "y1": BLOCK_KEYS, "room": SHARED_SIZES
 }  # fmt: skip
 
 #: Candidates for each unit; their expected speed over attention in f32.
-MATRIX_EACH, MATRIX_PACE = 6, 8.0
+MANY_ROWS_CANDIDATES, MANY_ROWS_SPEED = 6, 8.0
 
 
 class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
@@ -120,7 +120,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
             sizes = [AttentionSomeRowsSchedule(x1, vectors * FEW_THREADS, FEW_THREADS), *sizes]
         elif ends:
             one = AttentionSomeRowsSchedule(1, MOST_THREADS, MOST_THREADS)
-            shared = replace(one, parts=SHARED)
+            shared = replace(one, parts=DOT_PRODUCT_THREADS)
             wide = [replace(shared, across=n) for n in ACROSS if n * heads <= CORES]
             sizes = [*wide, shared, one, *sizes]
         smallest = (
@@ -132,7 +132,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[AttentionSomeRowsSchedule, float], ...]:
-        """At most `MOST` schedules: the default, then those nearest to it."""
+        """At most `MOST_SCHEDULES` schedules: the default, then those nearest to it."""
         form, usual = form_as(kernel, Attention), self.default(kernel)
 
         def fits(s: AttentionSomeRowsSchedule) -> bool:
@@ -143,7 +143,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
             within = s.threads <= group.threads and s.shared(kernel) <= group.shared
             return within and not s.objection(kernel)
 
-        return nearby(usual, SOME_ROWS, fits)
+        return nearby(usual, SOME_ROWS_SETTINGS, fits)
 
     def traffic(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> tuple[int, float]:
         form = form_as(kernel, Attention)
@@ -165,7 +165,7 @@ class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
 
     def suits(self, kernel: Kernel) -> bool:
         """True for attention of fixed size and few rows that cannot trap."""
-        return computed(kernel) and form_as(kernel, Attention).m.extent <= FEW_ROWS
+        return computed(kernel) and form_as(kernel, Attention).m.extent <= MOST_SINGLE_ROWS
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[AttentionOneRowSchedule, ...]:
         """Defaults for untuned kernels, for the subgroup size that most GPUs have."""
@@ -182,11 +182,11 @@ class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
             return within and not s.objection(kernel)
 
         found = list[tuple[AttentionOneRowSchedule, float]]()
-        for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
+        for width in sorted(SUBGROUP_SIZES, key=lambda size: (size != core.warp_width, size)):
             for first in _first_of_row(kernel, width):
-                most = ROW_EACH if width == core.warp_width else 1
-                found += nearby(first, ONE_ROW, fits)[:most]
-        return tuple((s, cost / ROW_PACE) for s, cost in found if fits(s))
+                most = ONE_ROW_CANDIDATES if width == core.warp_width else 1
+                found += nearby(first, ONE_ROW_SETTINGS, fits)[:most]
+        return tuple((s, cost / ONE_ROW_SPEED) for s, cost in found if fits(s))
 
     def traffic(self, kernel: Kernel, schedule: AttentionOneRowSchedule) -> tuple[int, float]:
         """Scratch bytes and words moved, as if every row saw all keys."""
@@ -211,7 +211,7 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
         """Defaults for untuned kernels: for common units, one for each size of shared memory."""
         if not self.suits(kernel):
             return ()
-        units = [unit for unit in MATRIX_UNITS[TYPES] if unit in USUAL]
+        units = [unit for unit in MATRIX_UNITS[UNIT_TYPES] if unit in COMMON_UNITS]
         rooms = SHARED_SIZES[::-1]
         first = (next(_of_unit(kernel, unit, room), None) for unit, room in every(units, rooms))
         return tuple(s for s in first if s is not None)
@@ -225,11 +225,11 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
         def fits(s: AttentionManyRowsSchedule) -> bool:
             return s.threads <= group.threads and not s.objection(kernel)
 
-        for unit in MATRIX_UNITS[TYPES]:
+        for unit in MATRIX_UNITS[UNIT_TYPES]:
             rooms = (next(_of_unit(kernel, unit, room), None) for room in SHARED_SIZES[::-1])
             best = next((s for s in rooms if s is not None), None)
-            found += nearby(best, MATRIX_SETTINGS, fits)[:MATRIX_EACH] if best else ()
-        return tuple((s, cost / MATRIX_PACE) for s, cost in found)
+            found += nearby(best, MANY_ROWS_SETTINGS, fits)[:MANY_ROWS_CANDIDATES] if best else ()
+        return tuple((s, cost / MANY_ROWS_SPEED) for s, cost in found)
 
     def traffic(self, kernel: Kernel, schedule: AttentionManyRowsSchedule) -> tuple[int, float]:
         """Scratch bytes and words moved, as if every row saw all keys."""

@@ -27,7 +27,7 @@ from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
 from tilewright.targets.gpu.tile.addressing import Places, may_trap, operands
-from tilewright.targets.gpu.tile.staging import LANES, in_vectors
+from tilewright.targets.gpu.tile.staging import LANES, are_whole_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
 
@@ -197,7 +197,7 @@ def _is_norm(kernel: Kernel) -> bool:
     again = [e for stage in kernel.stages for e in walk(stage.value)]
     return (
         all(isinstance(e, Acc | Call | Const | Load) and dtype_of(e) == F32 for e in parts)
-        and all(in_vectors(e.index, cols[0]) for e in moving if isinstance(e, Load))
+        and all(are_whole_vectors(e.index, cols[0]) for e in moving if isinstance(e, Load))
         and all(e.fn in CHEAP for e in (*moving, *again) if isinstance(e, Call))
     )
 

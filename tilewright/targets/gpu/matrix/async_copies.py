@@ -23,7 +23,6 @@ from tilewright.kernel.expr import Bound, Load
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import AwaitCopies, Barrier, EndCopies, LoadMatrix, Scratch
 from tilewright.targets.gpu.matrix.operands import (
-    LINE,
     OperandLayout,
     element,
     operand_layouts,
@@ -33,6 +32,7 @@ from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
 from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import OperandTile, inside, shared_out
+from tilewright.targets.gpu.workgroup_limits import LINE_BYTES
 
 
 class CopiedOperand:
@@ -176,7 +176,7 @@ class SwizzledOperand(CopiedOperand):
         super().__init__(b, piece, operand, s)
         if self.panel:
             return
-        self.stride = LINE // operand.dtype.size
+        self.stride = LINE_BYTES // operand.dtype.size
         if not operand.along:
             self.panel = self.run = self.stride
             self.apart = s.depth * self.stride
@@ -184,7 +184,7 @@ class SwizzledOperand(CopiedOperand):
 
     def scratch(self, depth: int) -> Scratch:
         return replace(
-            super().scratch(depth), swizzled=self.stride * self.operand.dtype.size == LINE
+            super().scratch(depth), swizzled=self.stride * self.operand.dtype.size == LINE_BYTES
         )
 
 

@@ -18,15 +18,10 @@ from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import OperandTile, are_adjacent, multiple
+from tilewright.targets.gpu.workgroup_limits import WORD
 
 #: Bytes of one copy; the numbers of stages that are tried.
-COPIED, STAGES = 16, (2, 3, 4)
-
-#: Bytes of a line that a detached unit reads.
-LINE = 128
-
-#: Bytes of a word: one step of operands that are not f16.
-WORD = 4
+COPY_BYTES, STAGES = 16, (2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -47,13 +42,13 @@ class OperandLayout:
 
     @property
     def group(self) -> int:
-        """Elements of a step."""
+        """Elements of a step: a word of bytes, or one."""
         return 1 if self.axis is None else WORD
 
     @property
     def lanes(self) -> int:
         """Elements that one copy moves."""
-        return COPIED // self.dtype.size
+        return COPY_BYTES // self.dtype.size
 
     @property
     def units(self) -> int:
@@ -112,8 +107,8 @@ def stride_of(along: bool, width: int, depth: int, size: int, group: int) -> int
     """Elements from line to line in shared memory.  A gap after each line puts the eight lines of a
     matrix, or the four steps of words, in different banks."""
     if along:
-        return depth * group + COPIED // size
-    return width * group + (COPIED if size == F16.size else 2 * COPIED) // size
+        return depth * group + COPY_BYTES // size
+    return width * group + (COPY_BYTES if size == F16.size else 2 * COPY_BYTES) // size
 
 
 def most_bytes(width: int, depth: int, size: int, group: int) -> int:

@@ -19,26 +19,28 @@ from tilewright.kernel.form import BlockContraction, classify, in_tf32
 from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
-from tilewright.targets.gpu.matrix.operands import COPIED, LINE, STAGES, most_bytes, operand_layouts
+from tilewright.targets.gpu.matrix.operands import COPY_BYTES, STAGES, most_bytes, operand_layouts
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, of_bytes, of_floats, of_halves
 from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.gpu.workgroup_limits import (
-    LARGER_SIZES,
+    LARGER_SHARED_SIZES,
+    LINE_BYTES,
     MATRIX,
     MOST_SUMS,
     SHARED_SIZES,
-    SIZES,
+    SUBGROUP_SIZES,
     SUBGROUPS,
+    WARPGROUP,
     WORD,
     beyond,
     none_of,
-    shared_of,
-    size_of,
+    shared_memory_feature,
+    subgroup_feature,
 )
 from tilewright.targets.schedule import Schedule
 
-#: Threads of a warp group of Hopper; elements between rows of its results in shared memory.
-WARPGROUP, WIDE_PAD = 128, 8
+#: Elements between rows of a warp group's results in shared memory.
+WIDE_PAD = 8
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,9 @@ class MatrixGemmSchedule(Schedule):
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
-        own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
+        own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, subgroup_feature(self.width), sizes}
         own |= {workgroup_limits.COPIES} if self.stages > 1 else set()
-        return frozenset(own | shared_of(self.shared))
+        return frozenset(own | shared_memory_feature(self.shared))
 
     @property
     def x1(self) -> int:
@@ -190,7 +192,7 @@ class MatrixGemmSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SIZES):
+        if found := none_of("width", self.width, SUBGROUP_SIZES):
             return found
         if self.m % LANES or self.n % LANES or self.k % (LANES * BYTES_PER_STEP // 2):
             return f"m and n are multiples of {LANES}, k of {LANES * BYTES_PER_STEP // 2}"
@@ -203,15 +205,16 @@ class MatrixGemmSchedule(Schedule):
         if self.stages > STAGES[-1] or (not TYPES[self.types].staged and self.stages == 1):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
         if self.stages > 1 and not copied_as(self.types, kernel):
-            return f"the operands of {kernel.name} are not contiguous in {COPIED}-byte pieces"
+            return f"the operands of {kernel.name} are not contiguous in {COPY_BYTES}-byte pieces"
         if self.detached and (
-            self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE
+            self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE_BYTES
         ):
-            return f"warp groups have stages, no slices, and {LINE} bytes of the depth in a block"
+            depth = f"{LINE_BYTES} bytes of the depth in a block"
+            return f"warp groups have stages, no slices, and {depth}"
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.depth % form.weights.together:
             return f"r1 * k is a multiple of the {form.weights.together} weights read at a time"
-        most = LARGER_SIZES if self.stages > 1 else SHARED_SIZES
+        most = LARGER_SHARED_SIZES if self.stages > 1 else SHARED_SIZES
         return beyond(self.threads, self.shared, most[-1])
 
 

@@ -30,10 +30,10 @@ from tilewright.targets.gpu.strategy import UNUSUAL, WorkgroupStrategy
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
+    COMMON_UNITS,
     CORES,
     MATRIX_UNITS,
     SHARED_SIZES,
-    USUAL,
     WorkgroupLimits,
 )
 from tilewright.targets.lite_space import Core
@@ -52,7 +52,7 @@ BLOCKS = (32, 64)
 SLICES = (1, 2)
 
 #: Candidates of each unit; the expected speed of large tiles over f32 products.
-EACH, PACE = 8, 8.0
+MATRIX_GEMM_CANDIDATES, MATRIX_GEMM_SPEED = 8, 8.0
 
 #: Threads that keep a core busy; the time that half of them take for the same work; the extra cost
 #: if they are one group, since all of it waits at a barrier.  That cost is not counted for bytes: a
@@ -85,15 +85,15 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
         found, most = list[tuple[MatrixGemmSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
         for ranked in each_unit(kernel):
             able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
-            found += able[:EACH]
+            found += able[:MATRIX_GEMM_CANDIDATES]
         return tuple(found)
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixGemmSchedule, ...]:
-        """Defaults for untuned kernels: the best expected schedule of each unit in `USUAL`."""
+        """Defaults for untuned kernels: the best expected schedule of each common unit."""
         if not self.suits(kernel):
             return ()
         ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
-        units = [unit for unit in ranked if unit in USUAL]
+        units = [unit for unit in ranked if unit in COMMON_UNITS]
         few_bits = isinstance(classify(kernel), BlockContraction)
         if few_bits and ranked.get(FEW_BITS) and ranked[FEW_BITS][0].slices == 1:
             units = [FEW_BITS, *units]
@@ -170,7 +170,7 @@ def _cost(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     each = ALONE + read + LOAD * (1 / s.m / s.rows + 1 / s.n / s.columns)
     waits = 1 + WAIT / (s.own * types.group * types.operand.size)
     one_group = ONE_GROUP if s.threads >= BUSY and halves else 1
-    return work * each / PACE * waits * one_group
+    return work * each / MATRIX_GEMM_SPEED * waits * one_group
 
 
 MATRIX_GEMM = MatrixGemm()

@@ -50,7 +50,7 @@ class _Eights(Floats):
     def in_parts(self, part: int, own: int, gap: int) -> None:
         super().in_parts(part, own, gap)
         whole = part % EIGHT == 0 and self.panel % EIGHT == 0
-        if whole and self.load.dtype == F16 and self.in_vectors(self.load, EIGHT):
+        if whole and self.load.dtype == F16 and self.loads_vectors(self.load, EIGHT):
             self.lanes = EIGHT
 
 

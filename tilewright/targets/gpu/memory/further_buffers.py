@@ -17,7 +17,7 @@ from tilewright.plan import Plan, Value
 from tilewright.plan.arena import Life, consecutive, lives_of, movable, place_in_arenas
 
 #: Tensors of fewer units, or of less than this part of a buffer, stay in the model's own buffer.
-LEAST, PART = 2**18, 16
+LEAST_LARGE_UNITS, PART = 2**18, 16
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def values_apart(
 
 def _small(size: int, most: int) -> bool:
     """True if a tensor or state always stays in the model's own buffer."""
-    return size < min(LEAST, most // PART)
+    return size < min(LEAST_LARGE_UNITS, most // PART)
 
 
 class _Groups:

@@ -31,11 +31,11 @@ from tilewright.targets.gpu.tile.staging import inside, multi_index, over_swaps
 FAN = 4
 
 #: Threads of a row: the least; the most; the default where rows are not contiguous.
-FEWEST, MOST, USUAL = 32, 256, 64
+LEAST_ROW_THREADS, MOST_ROW_THREADS, USUAL_ROW_THREADS = 32, 256, 64
 
 #: The least steps of a thread, and the least with few tiles: with at most `FEW_TILES` rows, more
 #: threads share each row.
-STEPS, FEW_STEPS, FEW_TILES = 3, 2, 256
+STEPS_OF_THREAD, STEPS_WITH_FEW_TILES, FEW_TILES = 3, 2, 256
 
 #: The least number of contiguous elements for neighbouring threads to share a row: a quarter of a
 #: cache line.
@@ -48,7 +48,7 @@ TOGETHER, LEAST_TOGETHER = 8, 3
 MOST_TILES = 4096
 
 #: Values of a kernel's variables, and the conditions under which the point exists.
-Point = tuple[Values, tuple[Bound, ...]]
+CheckedPoint = tuple[Values, tuple[Bound, ...]]
 
 
 def _shortest(kernel: Kernel) -> int:
@@ -63,12 +63,16 @@ def _usual_threads(kernel: Kernel) -> int:
     element. So neighbouring threads share contiguous rows, whatever the number of rows.
     """
     tiles, steps = prod(v.extent for v in kernel.rows), _shortest(kernel)
-    if steps < FEWEST:
+    if steps < LEAST_ROW_THREADS:
         return 0
-    each = FEW_STEPS if tiles <= FEW_TILES else STEPS
+    each = STEPS_WITH_FEW_TILES if tiles <= FEW_TILES else STEPS_OF_THREAD
     if _along_lines(kernel):
-        return max(FEWEST, min(MOST, 1 << (steps // each).bit_length() - 1))
-    threads = MOST if tiles <= FEW_TILES and steps >= each * MOST else USUAL
+        return max(LEAST_ROW_THREADS, min(MOST_ROW_THREADS, 1 << (steps // each).bit_length() - 1))
+    threads = (
+        MOST_ROW_THREADS
+        if tiles <= FEW_TILES and steps >= each * MOST_ROW_THREADS
+        else USUAL_ROW_THREADS
+    )
     return threads if steps >= each * threads and tiles <= MOST_TILES else 0
 
 
@@ -184,7 +188,7 @@ def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -
 
 
 @contextmanager
-def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Point]]:
+def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[CheckedPoint]]:
     """A loop over this thread's points of the axes: every `threads`-th point, several at a time so
     that their loads overlap.
 

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.workgroup_limits import MOST_THREADS, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.workgroup_limits import (
+    MOST_THREADS,
+    SUBGROUP_SIZES,
+    SUBGROUPS,
+    subgroup_feature,
+)
 from tilewright.targets.schedule import Schedule
 
 #: Elements of a map that is so short that its launch takes most of the time.
@@ -35,15 +40,15 @@ class WorkgroupReductionSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, size_of(self.width)} if self.width else ())
+        return frozenset({SUBGROUPS, subgroup_feature(self.width)} if self.width else ())
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
         if self.threads & (self.threads - 1) or self.threads > MOST_THREADS:
             return f"threads is a power of two up to {MOST_THREADS}"
-        if self.width and (self.width not in SIZES or self.width > self.threads):
-            return f"width is 0, or one of {', '.join(map(str, SIZES))} up to threads"
+        if self.width and (self.width not in SUBGROUP_SIZES or self.width > self.threads):
+            return f"width is 0, or one of {', '.join(map(str, SUBGROUP_SIZES))} up to threads"
         return ""
 
 

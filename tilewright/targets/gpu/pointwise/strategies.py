@@ -23,12 +23,12 @@ from tilewright.targets.gpu.pointwise.schedule import (
     WorkgroupReductionSchedule,
 )
 from tilewright.targets.gpu.strategy import UNUSUAL, DefaultWorkgroupStrategy, WorkgroupStrategy
-from tilewright.targets.gpu.workgroup_limits import SIZES, WORD, WorkgroupLimits
+from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WORD, WorkgroupLimits
 from tilewright.targets.lite_space import Core
 from tilewright.targets.scalar_lowering import Plain
 
 #: Expected speed of vector maps over maps with a thread for each element.
-PACE = 2.0
+VECTOR_MAP_SPEED = 2.0
 
 #: Numbers of threads that are tried, without subgroups and with subgroups of the class's size.
 THREADS = (32, 64, 128, 256)
@@ -51,7 +51,7 @@ class VectorMap(DefaultWorkgroupStrategy[VectorMapSchedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> Sequence[tuple[VectorMapSchedule | Plain, float]]:
         """Vectors, and a thread for each element."""
-        return (self.default(kernel), 1.0), (Plain(), PACE)
+        return (self.default(kernel), 1.0), (Plain(), VECTOR_MAP_SPEED)
 
     def traffic(self, kernel: Kernel, schedule: VectorMapSchedule) -> tuple[int, float]:
         """Scratch bytes, none, and words moved, which are the same for both schedules."""
@@ -93,7 +93,7 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
         )
         every_one = (
             WorkgroupReductionSchedule(threads, width)
-            for threads, width in product(THREADS, (0, *SIZES))
+            for threads, width in product(THREADS, (0, *SUBGROUP_SIZES))
             if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
         )
 

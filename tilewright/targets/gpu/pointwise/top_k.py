@@ -34,7 +34,12 @@ from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.pointwise.reductions import FEWEST, MOST, TOGETHER, over_threads
+from tilewright.targets.gpu.pointwise.reductions import (
+    LEAST_ROW_THREADS,
+    MOST_ROW_THREADS,
+    TOGETHER,
+    over_threads,
+)
 from tilewright.targets.gpu.tile.staging import inside
 from tilewright.targets.top_k import before
 
@@ -46,7 +51,7 @@ def lower(kernel: Kernel) -> TileFn:
     """Loops with a tile for each row."""
     form = form_as(kernel, Ordering)
     length = form.along.extent
-    threads = min(MOST, max(FEWEST, 1 << (length - 1).bit_length() - 1))
+    threads = min(MOST_ROW_THREADS, max(LEAST_ROW_THREADS, 1 << (length - 1).bit_length() - 1))
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel, threads)
     at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))

@@ -104,7 +104,7 @@ class OperandRows:
     def make_ready(self, b: Builder) -> None:
         """Adds what all threads do before the first element is read."""
 
-    def in_vectors(self, row: Index, step: Index) -> bool:
+    def loads_vector(self, row: Index, step: Index) -> bool:
         """True if one vector load reads four steps, beginning at `step`."""
         ats = [self._at(row, step + n) for n in range(LANES)]
         return are_adjacent(ats) and multiple(ats[0])

@@ -32,7 +32,7 @@ from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
     Sizes,
 )
-from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST, UNUSUAL
+from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST_SCHEDULES, UNUSUAL
 from tilewright.targets.gpu.workgroup_limits import (
     CORES,
     MOST_SHARED,
@@ -68,7 +68,7 @@ SLICED = 0.8
 EDGES = 1.4
 
 #: The most unrolled multiply-adds of a thread; more need too many registers.
-MOST_UNROLLED = 1024
+MOST_UNROLLED_MULTIPLY_ADDS = 1024
 
 #: The most sums of a thread with which the next block is loaded early.  On an H100, early loads
 #: made products with 32 sums 4 to 20 % faster, and products with 64 sums 6 to 16 % slower.
@@ -78,13 +78,13 @@ FEW_SUMS = 32
 VARIED = 2
 
 #: Values that are tried: rows and columns of a register tile, and of a tile; steps of a block.
-REGISTERS = (4, 8)
+REGISTER_TILE_SIDES = (4, 8)
 
-ROWS = (8, 16, 32, 64, 128)
+TILE_ROWS = (8, 16, 32, 64, 128)
 
-COLUMNS = (16, 32, 64, 128, 256)
+TILE_COLUMNS = (16, 32, 64, 128, 256)
 
-STEPS = (8, 16, 32)
+BLOCK_STEPS = (8, 16, 32)
 
 SETTINGS: Mapping[str, Sequence[Any]] = {
     "r0": (4, 8, 16), "ahead": (False, True), "early": (False, True), "slices": (1, 2, 4)
@@ -109,7 +109,7 @@ def _tiles() -> tuple[RegisterGemmSchedule, ...]:
     sizes = every((64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
     found = []
     for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
-        r0 = min(r1 // slices, MOST_UNROLLED // (x0 * y0))
+        r0 = min(r1 // slices, MOST_UNROLLED_MULTIPLY_ADDS // (x0 * y0))
         s = RegisterGemmSchedule(
             x0, y0, r0, x1, y1, r1, 8,
             ahead=True, apart=True, slices=slices, early=x0 * y0 <= FEW_SUMS,
@@ -161,7 +161,7 @@ def tiles_of(
 def tiles_around(
     kernel: Kernel, usual: G, core: Core, group: WorkgroupLimits
 ) -> tuple[tuple[G, float], ...]:
-    """At most `MOST` schedules with their costs: the default, then the others, best expected
+    """At most `MOST_SCHEDULES` with their costs: the default, then the others, best expected
     first."""
     sizes = Sizes.of(kernel)
 
@@ -182,7 +182,7 @@ def tiles_around(
     found = dict.fromkeys(filter(fits, walked))
     for same in (usual, _walked(usual, sizes)):
         found.pop(same, None)
-    chosen = (usual, *sorted([*found][: MOST - 1], key=rank))
+    chosen = (usual, *sorted([*found][: MOST_SCHEDULES - 1], key=rank))
     return tuple((s, expected(s)) for s in chosen)
 
 
@@ -227,9 +227,13 @@ def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
     """Every tile of the ranges, with default settings, that is less than twice as large as the
     product."""
     slices = sorted({1, usual.slices})
-    for x0, y0, x1, y1, r1, parts in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS, slices):
-        oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
-        if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, STEPS[0]):
+    for x0, y0, x1, y1, r1, parts in every(
+        REGISTER_TILE_SIDES, REGISTER_TILE_SIDES, TILE_ROWS, TILE_COLUMNS, BLOCK_STEPS, slices
+    ):
+        oversized = x1 >= 2 * max(sizes.rows, TILE_ROWS[0]) or y1 >= 2 * max(
+            sizes.cols, TILE_COLUMNS[0]
+        )
+        if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, BLOCK_STEPS[0]):
             r0 = gcd(usual.r0, r1 // parts)
             shape = replace(usual, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
             yield replace(shape, slices=parts)

@@ -161,7 +161,7 @@ def _multiply(
 def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
     """Row i at each of `count` steps, loaded as vectors where its memory layout allows it."""
     steps = rows.places.ops.steps
-    lanes = LANES if count % LANES == 0 and rows.in_vectors(index(i), step) else 1
+    lanes = LANES if count % LANES == 0 and rows.loads_vector(index(i), step) else 1
     for j in range(0, count, lanes):
         left = Reg("row", F32, lanes)
         b.set(left.name, guarded(rows.read(i, step + j, lanes), (Bound(step + j, steps),)))

@@ -172,7 +172,7 @@ class _Tile:
     def _four(self, i: int, step: Index) -> Expr:
         """Row i at four steps."""
         rows, ends = self.tile.input, [(Bound(step + j, self.steps),) for j in range(LANES)]
-        if rows.in_vectors(index(i), step):
+        if rows.loads_vector(index(i), step):
             return guarded(rows.read(i, step, LANES), ends[0])
         each = [guarded(rows.read(i, step + j), end) for j, end in enumerate(ends)]
         return Lanes(tuple(each))

@@ -22,12 +22,12 @@ from tilewright.targets.gpu.workgroup_limits import (
     MOST_SHARED,
     MOST_SUMS,
     PACKED,
-    SIZES,
+    SUBGROUP_SIZES,
     SUBGROUPS,
     WORD,
     beyond,
     none_of,
-    size_of,
+    subgroup_feature,
 )
 from tilewright.targets.schedule import Schedule
 
@@ -303,7 +303,7 @@ def may_round(kernel: Kernel) -> bool:
 
 
 #: The most vector multiply-adds in a text.  Drivers take long to compile more, and pages refuse it.
-MOST_UNROLLED = 1024
+MOST_UNROLLED_VECTORS = 1024
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ class SubgroupGemmSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, size_of(self.width)})
+        return frozenset({SUBGROUPS, subgroup_feature(self.width)})
 
     @property
     def registers(self) -> int:
@@ -342,7 +342,7 @@ class SubgroupGemmSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SIZES):
+        if found := none_of("width", self.width, SUBGROUP_SIZES):
             return found
         if self.y0 % LANES or self.x1 % self.x0 or self.y1 % (self.y0 * self.width):
             return f"y0 is a multiple of {LANES}, x1 one of x0, and y1 one of y0 * width"
@@ -352,8 +352,8 @@ class SubgroupGemmSchedule(Schedule):
         if self.x0 * self.y0 > MOST_SUMS:
             return f"a thread has at most {MOST_SUMS} sums"
         steps = self.width if self.unrolled else self.r0
-        if steps * self.x0 * self.y0 // LANES > MOST_UNROLLED:
-            return f"at most {MOST_UNROLLED} vectors of multiply-adds are unrolled"
+        if steps * self.x0 * self.y0 // LANES > MOST_UNROLLED_VECTORS:
+            return f"at most {MOST_UNROLLED_VECTORS} vectors of multiply-adds are unrolled"
         return beyond(self.threads, 0)
 
 

@@ -55,11 +55,11 @@ from tilewright.targets.gpu.strategy import (
     nearby,
 )
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands
-from tilewright.targets.gpu.tile.staging import LANES, LINE, panel_of
+from tilewright.targets.gpu.tile.staging import LANES, LINE_ELEMENTS, panel_of
 from tilewright.targets.gpu.workgroup_limits import (
     MOST_SHARED,
     MOST_THREADS,
-    SIZES,
+    SUBGROUP_SIZES,
     WorkgroupLimits,
 )
 from tilewright.targets.lite_space import Core
@@ -128,7 +128,7 @@ def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
     them."""
     ops, side = operands(kernel), columns_alone(kernel)
     panel = panel_of(kernel, ops)
-    y1 = panel if panel % LANES == 0 else LINE
+    y1 = panel if panel % LANES == 0 else LINE_ELEMENTS
     slices = MOST_THREADS * LANES // y1
     while slices > 1 and slices * LEAST_STEPS * side.each > ops.steps:
         slices //= 2
@@ -156,7 +156,7 @@ class FewRows(DefaultWorkgroupStrategy[FewRowsSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsSchedule, float], ...]:
-        """At most `MOST` schedules: the default, then those nearest to it."""
+        """At most `MOST_SCHEDULES` schedules: the default, then those nearest to it."""
         return nearby(self.default(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group))
 
     def traffic(self, kernel: Kernel, schedule: FewRowsSchedule) -> tuple[int, float]:
@@ -202,7 +202,7 @@ class IntegerGemm(DefaultWorkgroupStrategy[IntegerGemmSchedule]):
 DEPTH = 32
 
 #: The number of f16 candidates; their expected speed over f32.
-HALVES, HALVES_PACE = 12, 1.5
+F16_CANDIDATES, F16_SPEED = 12, 1.5
 
 
 class F16Gemm(WorkgroupStrategy[F16GemmSchedule]):
@@ -220,7 +220,7 @@ class F16Gemm(WorkgroupStrategy[F16GemmSchedule]):
         usual = fastest(kernel, F16GemmSchedule)
         long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
         found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
-        return tuple((s, cost / HALVES_PACE) for s, cost in found[:HALVES])
+        return tuple((s, cost / F16_SPEED) for s, cost in found[:F16_CANDIDATES])
 
     def traffic(self, kernel: Kernel, schedule: F16GemmSchedule) -> tuple[int, float]:
         return REGISTER_GEMM.traffic(kernel, schedule)
@@ -234,10 +234,10 @@ MANY_COLUMNS = 256
 
 #: For rounded rows: the values that are tried; the number of candidates; their expected speed over
 #: f32 products.
-ROUNDED_SETTINGS = {
+FEW_ROWS_INT8_SETTINGS = {
     "unit": ROUNDED_STEPS, "r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)
 }  # fmt: skip
-ROUNDED_EACH, ROUNDED_PACE = 16, 2.0
+FEW_ROWS_INT8_CANDIDATES, FEW_ROWS_INT8_SPEED = 16, 2.0
 
 
 class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
@@ -271,8 +271,10 @@ class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsInt8Schedule, float], ...]:
         """The default, then the schedules nearest to it."""
-        found = nearby(self.default(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
-        return tuple((s, cost / ROUNDED_PACE) for s, cost in found[:ROUNDED_EACH])
+        found = nearby(self.default(kernel), FEW_ROWS_INT8_SETTINGS, partial(_fits, kernel, group))
+        return tuple(
+            (s, cost / FEW_ROWS_INT8_SPEED) for s, cost in found[:FEW_ROWS_INT8_CANDIDATES]
+        )
 
     def traffic(self, kernel: Kernel, schedule: FewRowsInt8Schedule) -> tuple[int, float]:
         return FEW_ROWS.traffic(kernel, schedule)
@@ -283,14 +285,14 @@ class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
 
 #: Values tried for subgroup broadcasts: register tiles; rows of register tiles, and subgroups
 #: beside each other, in a tile.
-TILES = ((4, 4), (8, 4), (16, 4), (4, 8), (8, 8), (16, 8))
-DOWN, ALONG = (1, 2, 4, 8), (1, 2)
+REGISTER_TILES = ((4, 4), (8, 4), (16, 4), (4, 8), (8, 8), (16, 8))
+TILES_DOWN, SUBGROUPS_ALONG = (1, 2, 4, 8), (1, 2)
 
 #: Steps that are loaded together, in units of what one load reads.
-TOGETHER = (4, 8)
+STEPS_TOGETHER = (4, 8)
 
 #: The number of candidates with the class's subgroup size; each other size has one.
-SHUFFLED_EACH = 8
+SUBGROUP_GEMM_CANDIDATES = 8
 
 #: Multiply-adds in the time of one word: from another thread, and from a cache.  NVIDIA's cores do
 #: four for each.  These two figures were not fitted to runs.
@@ -320,7 +322,7 @@ class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
         def rank(s: SubgroupGemmSchedule) -> tuple[float, str]:
             return _cost(s, sizes, core), str(s)
 
-        for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
+        for width in sorted(SUBGROUP_SIZES, key=lambda size: (size != core.warp_width, size)):
             able = list(filter(fits, _shapes(width, sizes, read_together(kernel))))
             best = dict[tuple[int, int], SubgroupGemmSchedule]()
             for s in sorted(able, key=rank):
@@ -328,7 +330,7 @@ class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
             first = list(best.values())[:1]
             if width == core.warp_width:
                 first = [*best.values(), *(v for s in first for v in _varied(s) if v in able)][
-                    :SHUFFLED_EACH
+                    :SUBGROUP_GEMM_CANDIDATES
                 ]
             found += first
         costs = [_cost(s, sizes, core) for s in found]
@@ -349,7 +351,11 @@ class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
 def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupGemmSchedule]:
     """Schedules that are less than twice as large as the product."""
     for (x0, y0), down, along, r0, unrolled in every(
-        TILES, DOWN, ALONG, sorted({max(r, together) for r in TOGETHER}), (True, False)
+        REGISTER_TILES,
+        TILES_DOWN,
+        SUBGROUPS_ALONG,
+        sorted({max(r, together) for r in STEPS_TOGETHER}),
+        (True, False),
     ):
         x1, y1 = x0 * down, y0 * width * along
         if x1 < 2 * max(sizes.rows, LANES) and y1 <= 2 * sizes.cols:
@@ -360,7 +366,7 @@ def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupGemmSch
 def _varied(s: SubgroupGemmSchedule) -> Iterator[SubgroupGemmSchedule]:
     """Variations of a schedule, each with one other setting."""
     yield replace(s, unrolled=not s.unrolled)
-    yield from (replace(s, r0=r0) for r0 in TOGETHER if r0 != s.r0)
+    yield from (replace(s, r0=r0) for r0 in STEPS_TOGETHER if r0 != s.r0)
 
 
 def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
@@ -369,7 +375,7 @@ def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
     count = sizes.tiles(s)
     work = count * s.x1 * s.y1 * ceil(sizes.steps / s.width) * s.width
     each = 1 + GIVEN / s.y0 + CACHED / s.x0 + BEYOND * (1 / s.x1 + 1 / s.y1)
-    unusual = (not s.unrolled) + (s.r0 > TOGETHER[0])
+    unusual = (not s.unrolled) + (s.r0 > STEPS_TOGETHER[0])
     return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
 
 

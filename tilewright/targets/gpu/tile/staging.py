@@ -46,16 +46,17 @@ from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
+from tilewright.targets.gpu.workgroup_limits import LINE_BYTES, WORD
 
 #: Gives the values of a kernel's variables at a row (or column) and a step.
-Point = Callable[[Index, Index], Values]
+IndexValues = Callable[[Index, Index], Values]
 
 #: Elements of a vector.
 LANES = 4
 
 #: Elements of a row that neighbouring threads read: a cache line.  A longer run would make more
 #: threads write to the same banks.
-LINE = 32
+LINE_ELEMENTS = LINE_BYTES // WORD
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class OperandTile:
     width: int
     start: Index
     area: int
-    point: Point
+    point: IndexValues
 
 
 class StagedOperand(ABC):
@@ -184,7 +185,7 @@ class StagedOperand(ABC):
         """The conditions under which an element exists."""
         return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
 
-    def in_vectors(self, load: Load, lanes: int = LANES) -> bool:
+    def loads_vectors(self, load: Load, lanes: int = LANES) -> bool:
         """True if neighbouring rows or columns are adjacent in memory, as whole vectors."""
         q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
@@ -210,7 +211,7 @@ class StagedOperand(ABC):
         """
         places, along = self.piece.width // self.lanes, depth // self.each
         if self.deep:
-            together = gcd(along, LINE // self.each)
+            together = gcd(along, LINE_ELEMENTS // self.each)
             return along // together, places, together
         return places // self.run, along, self.run
 
@@ -248,7 +249,7 @@ class Floats(StagedOperand):
             run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
             self.wide = p.steps % LANES == 0 and are_adjacent(run) and multiple(run[0])
         else:
-            self.wide = self.in_vectors(load)
+            self.wide = self.loads_vectors(load)
         self.each = LANES if self.deep and self.wide else 1
         between = LANES if self.deep and not self.wide else self.panel
         self.stride += between if apart else 0
@@ -301,8 +302,8 @@ class Integers(StagedOperand):
         super().__init__(b, piece, panel)
         self.weights, self.each = weights, weights.together
         self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
-        whole = {x: self.in_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
-        self.whole = whole | {ops.col: self.in_vectors(ops.col)}
+        whole = {x: self.loads_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
+        self.whole = whole | {ops.col: self.loads_vectors(ops.col)}
 
     @property
     def words(self) -> int:
@@ -432,7 +433,7 @@ def multi_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
 
 
-def in_vectors(at: Index, axis: Var) -> bool:
+def are_whole_vectors(at: Index, axis: Var) -> bool:
     """True if elements along an axis are adjacent, as whole vectors."""
     return axis.extent % LANES == 0 and from_whole_vectors(at, axis)
 
