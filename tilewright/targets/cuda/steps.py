@@ -61,7 +61,7 @@ class LaunchEncoder:
         if shared := dynamic_of(code.loops):
             found["shared"] = shared
         if code.needs - BASE_FEATURES:
-            found["least_capability"] = least_capability(code.needs)
+            found["least"] = least_capability(code.needs)
         if code.needs & HOPPER_ONLY:
             found["only"] = True
         return found

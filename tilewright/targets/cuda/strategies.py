@@ -2,7 +2,7 @@
 
 Input: a product, and the figures of a device class.  Output: schedules, best expected first.
 targets/gpu makes the loops.  The cost model of tensor cores counts the cycles of a multiprocessor;
-its figures come from NVIDIA's documents and docs/decisions/0033-tensor-cores-on-cuda.md.
+gpu/cost_figures.py has its figures.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.classes import CudaLimits
 from tilewright.targets.cuda.features import MMA_SIZES, WGMMA_SIZES, features_of
+from tilewright.targets.gpu.cost_figures import TENSOR_CORE_CYCLES
 from tilewright.targets.gpu.matrix.operands import STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
@@ -45,20 +46,6 @@ BLOCKS, SLICES = (64, 128), (1, 2)
 CANDIDATES_PER_TYPE = 12
 #: Shared memory in bytes of a block on common GPUs, largest first: there is a default for each.
 LIMITS = (232448, 166912, 101376)
-
-#: Warps that keep a multiprocessor busy.
-BUSY = 8
-#: Of a multiprocessor: bytes of both operands that it multiplies in a cycle (2048: 1024 f16
-#: multiply-adds); bytes that it reads in a cycle from memory, and from shared memory; cycles of a
-#: tile's start and end.
-MULTIPLIED, READ, SHARED, ENDS = 2048, 32, 128, 3000
-#: How many times faster the instructions of warp groups multiply.
-BY_GROUPS = 2
-#: How many times longer a block takes without asynchronous copies; cycles of a barrier; cycles
-#: before its use at which a copy should start.
-WAITS, BARRIER, LATE = 1.8, 60, 2500
-#: f32 multiply-adds of a multiprocessor in a cycle without tensor cores: the cost model's unit.
-PACE = 128
 
 
 class TransposedTile(RegisterGemm):
@@ -152,28 +139,28 @@ def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
 
 def cost(s: MatrixGemmSchedule, kernel: Kernel) -> float:
     """The expected cost in the unit of product/cost_model.py: f32 multiply-adds of all cores."""
-    return cycles(s, Sizes.of(kernel)) * CORES * PACE
+    return cycles(s, Sizes.of(kernel)) * CORES * TENSOR_CORE_CYCLES.f32_multiply_adds
 
 
 def cycles(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     """The cycles that a multiprocessor is expected to take."""
-    types = TYPES[s.types]
+    figures, types = TENSOR_CORE_CYCLES, TYPES[s.types]
     step = types.operand.size * types.group
     most = ceil(sizes.tiles(s) / CORES)
-    warps = min(BUSY, s.threads // WARP * min(most, LIMITS[0] // s.shared))
-    pace = MULTIPLIED * (BY_GROUPS if s.detached else 1)
-    multiplied = s.x1 * s.y1 * step / pace * sqrt(BUSY / warps)
-    read = (s.x1 + s.y1) * step / READ
+    warps = min(figures.busy_warps, s.threads // WARP * min(most, LIMITS[0] // s.shared))
+    pace = figures.multiplied_bytes * (figures.warpgroup_speed if s.detached else 1)
+    multiplied = s.x1 * s.y1 * step / pace * sqrt(figures.busy_warps / warps)
+    read = (s.x1 + s.y1) * step / figures.memory_bytes
     each = s.m * s.rows + s.n * s.columns
     if s.detached:
         each = (s.m + s.n) * s.rows * s.columns
-    shared = s.down * s.along * each * step / SHARED
+    shared = s.down * s.along * each * step / figures.shared_bytes
     block = s.depth * max(multiplied, read, shared)
     if s.stages == 1:
-        block *= WAITS
+        block *= figures.without_copies
     else:
-        block += BARRIER + max(0, LATE - (s.stages - 1) * block)
-    return most * (ceil(sizes.steps / s.depth) * block + ENDS)
+        block += figures.barrier + max(0, figures.copy_lead - (s.stages - 1) * block)
+    return most * (ceil(sizes.steps / s.depth) * block + figures.tile_ends)
 
 
 TRANSPOSED_TILE, TENSOR_CORES = TransposedTile(), TensorCores()

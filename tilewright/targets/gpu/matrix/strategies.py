@@ -21,6 +21,7 @@ from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.cost_figures import MATRIX_UNIT_COSTS
 from tilewright.targets.gpu.matrix.async_copies import CopiedTile, WarpgroupTile
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule, types_of
 from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
@@ -51,20 +52,8 @@ BLOCKS = (32, 64)
 
 SLICES = (1, 2)
 
-#: Candidates of each unit; the expected speed of large tiles over f32 products.
-MATRIX_GEMM_CANDIDATES, MATRIX_GEMM_SPEED = 8, 8.0
-
-#: Threads that keep a core busy; the time that half of them take for the same work; the extra cost
-#: if they are one group, since all of it waits at a barrier.  That cost is not counted for bytes: a
-#: larger tile of bytes saves more reads than it waits.
-BUSY, HALF_BUSY, ONE_GROUP = 256, 0.9, 1.2
-
-#: Parts of a multiply-add's time in large tiles: the arithmetic; reads from memory, and from shared
-#: memory, for each row and column; `WAIT`: bytes of a slice's depth that take as long as a barrier.
-ALONE, READ, LOAD, WAIT = 0.1, 25.6, 16.0, 64
-
-#: Relative cost of reading columns of bytes over rows, since columns are also summed.
-SUMMED = 1.1
+#: The most candidates of each unit.
+MATRIX_GEMM_CANDIDATES = 8
 
 #: The most elements of a block that a thread may copy; with more, registers spill.
 MOST_COPIED = 64
@@ -159,18 +148,21 @@ def _cost(s: MatrixGemmSchedule, sizes: Sizes) -> float:
 
     A core runs several groups at once, and is partly idle in the last round if few are left.
     """
+    figures = MATRIX_UNIT_COSTS
     most = ceil(sizes.tiles(s) / CORES)
-    together = max(1, BUSY // s.threads)
+    together = max(1, figures.busy_threads // s.threads)
     last = most % together
-    rounds = most - last + (max(last, BUSY * HALF_BUSY / s.threads) if last else 0)
+    half_busy = figures.busy_threads * figures.half_busy / s.threads
+    rounds = most - last + (max(last, half_busy) if last else 0)
     work = CORES * rounds * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
     types = TYPES[s.types]
     halves = types.operand == F16
-    read = READ * ((1 if halves else SUMMED) / s.x1 + 1 / s.y1)
-    each = ALONE + read + LOAD * (1 / s.m / s.rows + 1 / s.n / s.columns)
-    waits = 1 + WAIT / (s.own * types.group * types.operand.size)
-    one_group = ONE_GROUP if s.threads >= BUSY and halves else 1
-    return work * each / MATRIX_GEMM_SPEED * waits * one_group
+    read = figures.memory_read * ((1 if halves else figures.byte_columns) / s.x1 + 1 / s.y1)
+    shared = figures.shared_read * (1 / s.m / s.rows + 1 / s.n / s.columns)
+    each = figures.arithmetic + read + shared
+    waits = 1 + figures.barrier_bytes / (s.own * types.group * types.operand.size)
+    one_group = figures.one_group if s.threads >= figures.busy_threads and halves else 1
+    return work * each / figures.speed * waits * one_group
 
 
 MATRIX_GEMM = MatrixGemm()

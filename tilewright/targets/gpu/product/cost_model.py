@@ -5,7 +5,7 @@ modelled costs, the default first, then the others in order of cost. Equal input
 schedules in every process. This module measures nothing and makes no code.
 
 The default is the tile with the fewest cycles on a large GPU, within the limits that every device
-has. The figures were fitted to runs on one NVIDIA H200 (benchmarks/results):
+has. The figures and their source are in gpu/cost_figures.py:
 
     time = blocks * (tiles of a core * (multiply-adds + copies) + latency that no other tile hides)
 
@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.cost_figures import REGISTER_TILE_CYCLES, WORD_COSTS
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
     OVERHEAD,
@@ -43,29 +44,6 @@ from tilewright.targets.gpu.workgroup_limits import (
 from tilewright.targets.lite_space import Core
 
 G = TypeVar("G", bound=RegisterGemmSchedule)
-
-#: Multiply-adds of a core in a cycle; the number of schedulers that share a core's warps.
-LANES_OF_CORE, PARTS = 128, 4
-
-#: The share of its peak multiply-adds that a core reaches, by elements of a register tile; the rest
-#: is waiting for shared memory.
-PACE = {64: 0.70, 32: 0.61, 16: 0.44}
-
-#: Words of rows and of columns that a core copies in a cycle.  Rows are faster, since fewer threads
-#: copy them in larger units.
-ROW_WORDS, COLUMN_WORDS = 44, 22
-
-#: Cycles that no other tile hides: of a block; of adding up slices, per element of a register tile.
-WAIT, ADD_UP = 230, 38
-
-#: With at most this number of waves of tiles, the last wave counts as a whole.
-FEW_WAVES = 4
-
-#: Expected speed of slices where whole tiles keep the GPU busy anyway.
-SLICED = 0.8
-
-#: Relative time of tiles that reach beyond an end, where every load is checked.
-EDGES = 1.4
 
 #: The most unrolled multiply-adds of a thread; more need too many registers.
 MOST_UNROLLED_MULTIPLY_ADDS = 1024
@@ -89,15 +67,6 @@ BLOCK_STEPS = (8, 16, 32)
 SETTINGS: Mapping[str, Sequence[Any]] = {
     "r0": (4, 8, 16), "ahead": (False, True), "early": (False, True), "slices": (1, 2, 4)
 }  # fmt: skip
-
-#: Threads in flight that a core needs to hide memory latency.
-BUSY = 256
-
-#: Multiply-adds in the time of one word: from shared memory, and from memory beyond it.
-SHARED, BEYOND = 2.0, 16.0
-
-#: Cores of a common GPU; small GPUs have 6, large ones 130.
-USUAL_CORES = 48
 
 
 @cache
@@ -124,17 +93,21 @@ def _tiles() -> tuple[RegisterGemmSchedule, ...]:
 
 def cycles(s: RegisterGemmSchedule, sizes: Sizes) -> float:
     """The cycles that a core is expected to take."""
+    figures = REGISTER_TILE_CYCLES
     waves = sizes.tiles(s) / CORES
+    many = waves > figures.few_waves
     # With many waves, the last one overlaps those before it.
-    tiles = ceil(waves) if waves <= FEW_WAVES else (waves + ceil(waves)) / 2
+    tiles = (waves + ceil(waves)) / 2 if many else ceil(waves)
     warps = ceil(tiles) * ceil(s.threads / WARP)
-    busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
-    edges = EDGES if sizes.rows % s.x1 or sizes.cols % s.y1 or sizes.steps % s.r1 else 1.0
-    pace = PACE[s.x0 * s.y0] * (SLICED if s.slices > 1 and waves > FEW_WAVES else 1.0)
-    work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * pace * busy)
-    copies = s.r1 * (s.x1 / ROW_WORDS + s.y1 / COLUMN_WORDS)
-    added = ADD_UP * s.x0 * s.y0 * tiles if s.slices > 1 else 0
-    return ceil(sizes.steps / s.r1) * (tiles * (work + copies) + WAIT) + added
+    per_scheduler = ceil(warps / figures.schedulers)
+    busy = tiles * s.threads / (WARP * figures.schedulers * per_scheduler)
+    ragged = sizes.rows % s.x1 or sizes.cols % s.y1 or sizes.steps % s.r1
+    checked = figures.checked_time if ragged else 1.0
+    speed = figures.speed[s.x0 * s.y0] * (figures.sliced_speed if s.slices > 1 and many else 1.0)
+    work = s.x1 * s.y1 * s.r1 * checked / (figures.multiply_adds_per_cycle * speed * busy)
+    copies = s.r1 * (s.x1 / figures.row_words_per_cycle + s.y1 / figures.column_words_per_cycle)
+    added = figures.slice_sum * s.x0 * s.y0 * tiles if s.slices > 1 else 0
+    return ceil(sizes.steps / s.r1) * (tiles * (work + copies) + figures.block_wait) + added
 
 
 def fastest(kernel: Kernel, kind: type[G]) -> G:
@@ -190,7 +163,8 @@ def cost(schedule: RegisterGemmSchedule, sizes: Sizes, core: Core) -> float:
     """Relative time: multiply-adds and loads, divided by the share of the device that is busy."""
     s = schedule
     work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
-    each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
+    shared = WORD_COSTS.shared_word * (1 / s.x0 + 1 / s.y0)
+    each = 1 + shared + WORD_COSTS.memory_word * (1 / s.x1 + 1 / s.y1)
     barriers = 1 + 2 / s.r1
     return work * each * barriers / at_work(sizes.tiles(s), s.threads, registers(s), s.shared, core)
 
@@ -200,8 +174,9 @@ def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -
 
     registers: words of a thread;  shared: bytes of a group
     """
-    spread = tiles / (USUAL_CORES * -(-tiles // USUAL_CORES))
-    return spread * _flight(threads, registers, shared, core, max(1.0, tiles / USUAL_CORES))
+    cores = WORD_COSTS.cores
+    spread = tiles / (cores * -(-tiles // cores))
+    return spread * _flight(threads, registers, shared, core, max(1.0, tiles / cores))
 
 
 def registers(schedule: RegisterGemmSchedule) -> int:
@@ -220,7 +195,7 @@ def _flight(threads: int, registers: int, shared: int, core: Core, most: float) 
     warps = -(-threads // core.warp_width)
     lanes = threads / (warps * core.warp_width)
     room = core.registers / (registers * threads), core.l1 / max(shared, 1), core.warps / warps
-    return lanes * min(1.0, max(min(*room, most), 0.25) * threads / BUSY)
+    return lanes * min(1.0, max(min(*room, most), 0.25) * threads / WORD_COSTS.busy_threads)
 
 
 def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:

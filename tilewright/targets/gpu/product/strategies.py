@@ -14,6 +14,7 @@ from math import ceil
 
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.cost_figures import WORD_COSTS
 from tilewright.targets.gpu.product import (
     f16_gemm,
     few_rows,
@@ -24,7 +25,6 @@ from tilewright.targets.gpu.product import (
 )
 from tilewright.targets.gpu.product.chains import Chain, for_chain
 from tilewright.targets.gpu.product.cost_model import (
-    BEYOND,
     at_work,
     fastest,
     tiles_around,
@@ -294,10 +294,6 @@ STEPS_TOGETHER = (4, 8)
 #: The number of candidates with the class's subgroup size; each other size has one.
 SUBGROUP_GEMM_CANDIDATES = 8
 
-#: Multiply-adds in the time of one word: from another thread, and from a cache.  NVIDIA's cores do
-#: four for each.  These two figures were not fitted to runs.
-GIVEN, CACHED = 4.0, 4.0
-
 
 class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
     """Tiles whose threads exchange rows within a subgroup."""
@@ -374,7 +370,8 @@ def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
     caches."""
     count = sizes.tiles(s)
     work = count * s.x1 * s.y1 * ceil(sizes.steps / s.width) * s.width
-    each = 1 + GIVEN / s.y0 + CACHED / s.x0 + BEYOND * (1 / s.x1 + 1 / s.y1)
+    words = 1 + WORD_COSTS.other_thread_word / s.y0 + WORD_COSTS.cached_word / s.x0
+    each = words + WORD_COSTS.memory_word * (1 / s.x1 + 1 / s.y1)
     unusual = (not s.unrolled) + (s.r0 > STEPS_TOGETHER[0])
     return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
 
