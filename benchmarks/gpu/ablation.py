@@ -50,7 +50,7 @@ from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
 #: Of each feature, whether a kernel or a model uses it.
-Way = tuple[bool, ...]
+FeatureUse = tuple[bool, ...]
 #: Whether a kernel needs the feature, by the names that it needs and its schedule's fields; none
 #: needs one that comes after it.
 FEATURES: Mapping[str, Callable[[Collection[str], Row], bool]] = {
@@ -118,7 +118,7 @@ def tried(
     """The default and the first candidates of each set of features that the device has, with their
     twins."""
     space = space_of(step.kernel, device)
-    seen: Counter[Way] = Counter()
+    seen: Counter[FeatureUse] = Counter()
     found: list[Schedule] = []
     for number in (0, *(n for n in space.trial_on(features) if n)):
         schedule = space.schedules[number]
@@ -137,7 +137,7 @@ def straight(schedule: Schedule) -> Schedule:
     return replace(schedule, **{"band": 1})  # noqa: PIE804  (of a type with the field)
 
 
-def used(needs: Collection[str], schedule: Row) -> Way:
+def used(needs: Collection[str], schedule: Row) -> FeatureUse:
     """Of each feature, whether a kernel needs it."""
     return tuple(needed(needs, schedule) for needed in FEATURES.values())
 
@@ -150,8 +150,8 @@ def needs_of(bundle: Path, features: Collection[str]) -> list[list[str]]:
     found = []
     for ref in build.plans:
         (*_, call) = json.loads(opened.read(ref))
-        ways = [needs.get(str(way["slot"]), []) for way in (*call.get("better", ()), call)]
-        found.append(next(way for way in ways if set(way) <= set(features)))
+        needed = [needs.get(str(one["slot"]), []) for one in (*call.get("better", ()), call)]
+        found.append(next(names for names in needed if set(names) <= set(features)))
     return found
 
 
@@ -163,46 +163,46 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
     replaced = not set(needs[0]) <= usual.features
     if replaced:  # engines that can do better than the default do
         schedules[0] = better(subject.step.kernel, needs[0])
-    ways = [used(n, s.to_json()) for n, s in zip(needs, schedules, strict=True)]
+    uses = [used(n, s.to_json()) for n, s in zip(needs, schedules, strict=True)]
     model = host.load(folder)
-    times = by_turns(model, ways)
+    times = by_turns(model, uses)
     model.dispose()
     if replaced:
         model = host.load(folder, features=sorted(usual.features))
         times.append(milliseconds(model, {CANDIDATE: 0}))
         model.dispose()
         schedules.append(usual)
-        ways.append(used(usual.features, usual.to_json()))
+        uses.append(used(usual.features, usual.to_json()))
     times = [ms / READERS for ms in times]
     best = min(range(len(times)), key=times.__getitem__)
     return {
         "case": subject.name, "candidates": len(times), "ms": round(times[best], 6),
         "tflops": round(subject.flops / times[best] / 1e9, 3), "default_ms": round(times[0], 6),
         "schedule": schedules[best].to_json(),
-        "uses": named(ways[best]),
-        **worth(times, ways),
+        "uses": named(uses[best]),
+        **worth(times, uses),
     }  # fmt: skip
 
 
 def better(kernel: Kernel, needs: Collection[str]) -> Schedule:
     """What an engine takes instead of the default, by what it needs."""
-    return next(way for way in Wgsl().defaults_with_features(kernel) if way.features == set(needs))
+    return next(s for s in Wgsl().defaults_with_features(kernel) if s.features == set(needs))
 
 
-def named(way: Way) -> list[str]:
-    return [feature for feature, uses in zip(FEATURES, way, strict=True) if uses]
+def named(use: FeatureUse) -> list[str]:
+    return [feature for feature, uses in zip(FEATURES, use, strict=True) if uses]
 
 
-def worth(times: Sequence[float], ways: Sequence[Way]) -> Row:
+def worth(times: Sequence[float], uses: Sequence[FeatureUse]) -> Row:
     """Of each feature that something uses: the best time without it, what that is to be compared
     with, and which other features both lack."""
     row: Row = {"without": {}, "base": {}, "along": {}, "inseparable": {}}
     for at, feature in enumerate(FEATURES):
-        along = dependents(at, ways)
+        along = dependents(at, uses)
         names = [name for n, name in enumerate(FEATURES) if n in along]
-        able = [n for n, way in enumerate(ways) if not any(way[other] for other in along)]
-        without = [n for n in able if not ways[n][at]]
-        if not any(way[at] for way in ways):
+        able = [n for n, use in enumerate(uses) if not any(use[other] for other in along)]
+        without = [n for n in able if not uses[n][at]]
+        if not any(use[at] for use in uses):
             continue
         if len(without) == len(able):
             row["inseparable"][feature] = names
@@ -215,16 +215,16 @@ def worth(times: Sequence[float], ways: Sequence[Way]) -> Row:
     return row
 
 
-def dependents(at: int, ways: Sequence[Way]) -> list[int]:
+def dependents(at: int, uses: Sequence[FeatureUse]) -> list[int]:
     """The features that nothing uses without this one: they go with it."""
     return [
         n
         for n in range(at + 1, len(FEATURES))
-        if any(way[n] for way in ways) and all(way[at] for way in ways if way[n])
+        if any(use[n] for use in uses) and all(use[at] for use in uses if use[n])
     ]
 
 
-def by_turns(model: BrowserModel, kinds: Sequence[Way]) -> list[float]:
+def by_turns(model: BrowserModel, kinds: Sequence[FeatureUse]) -> list[float]:
     """Milliseconds of each candidate by the GPU's clock; every other round begins at the end.  Each
     runs in the first, then those that may be the best of their kind, and the default."""
     found: list[list[float]] = [[] for _ in kinds]
@@ -240,9 +240,9 @@ def by_turns(model: BrowserModel, kinds: Sequence[Way]) -> list[float]:
     return [statistics.median(times) for times in found]
 
 
-def close(times: Sequence[float], kinds: Sequence[Way]) -> Iterator[int]:
+def close(times: Sequence[float], kinds: Sequence[FeatureUse]) -> Iterator[int]:
     """The candidates but the first that are not much slower than the best of their kind."""
-    best: dict[Way, float] = {}
+    best: dict[FeatureUse, float] = {}
     for kind, ms in zip(kinds, times, strict=True):
         best[kind] = min(ms, best.get(kind, ms))
     return (n for n in range(1, len(times)) if times[n] <= CLOSE * best[kinds[n]])
@@ -271,28 +271,28 @@ def measure_whole(host: BrowserHost, whole: Whole, known: Sequence[str], folder:
     without what needs that one.  Bands stay: no load withholds them."""
     folder.mkdir()
     write(whole.make(folder).contents, folder / "bundle")
-    loads: dict[frozenset[str], Way] = {}
-    times: dict[Way, float] = {}
+    loads: dict[frozenset[str], FeatureUse] = {}
+    times: dict[FeatureUse, float] = {}
 
-    def load(*withheld: str) -> Way:
+    def load(*withheld: str) -> FeatureUse:
         key = frozenset(withheld)
         if key not in loads:
             left = [n for n in known if not any(FEATURES[name]([n], {}) for name in withheld)]
             model = host.load(folder / "bundle", features=left)
-            loads[key] = way = used(model.info["variant"]["features"], {})
-            if way not in times:  # else it runs the same kernels
+            loads[key] = use = used(model.info["variant"]["features"], {})
+            if use not in times:  # else it runs the same kernels
                 if whole.inputs:
                     model.run(whole.inputs)
-                times[way] = round(milliseconds(model), 6)
+                times[use] = round(milliseconds(model), 6)
             model.dispose()
         return loads[key]
 
     every = load()
     row: Row = {"case": whole.name, "candidates": 1, "ms": times[every], "default_ms": times[every]}
     row |= {"uses": named(every), "without": {}, "base": {}, "along": {}, "inseparable": {}}
-    ways = [every, *(load(name) for name in named(every))]
+    uses = [every, *(load(name) for name in named(every))]
     for at, feature in ((n, name) for n, name in enumerate(FEATURES) if every[n]):
-        names = [list(FEATURES)[n] for n in dependents(at, ways)]
+        names = [list(FEATURES)[n] for n in dependents(at, uses)]
         base = load(*names)
         if not base[at]:
             row["inseparable"][feature] = names

@@ -242,12 +242,12 @@ CASES = (
     matmul("GEMM 512x4096x11008", 512, 4096, 11008),
     matmul("GEMM 512x4096x11008, 4 bits", 512, 4096, 11008, bits=4),
     *(
-        matmul(f"{name}, {bits} bits, halves by {way}", *sizes, bits=bits, halves=way)
+        matmul(f"{name}, {bits} bits, halves by {form}", *sizes, bits=bits, halves=form)
         for name, sizes, bits in (
             ("GEMM 4096", (4096, 4096, 4096), 16),
             ("GEMM 512x4096x11008", (512, 4096, 11008), 4),
         )
-        for way in ("matrices", "tiles")
+        for form in ("matrices", "tiles")
     ),
     matmul("GEMM 4096, bytes", 4096, 4096, 4096, bits=8),
     Attention("Attention, 512 rows", "", (512, 768), (512, 768)),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from helpers.whole_vectors import wholes
 from tilewright.base.dtypes import F32, I64
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.specs import kernel_steps
@@ -35,7 +36,6 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from helpers.whole_vectors import wholes
 from tilewright.fusion.program import BucketPlan, program_of
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.passes import optimise
@@ -17,7 +18,6 @@ from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
 from tilewright.targets.gpu.joined.joints import Joint, joints
-from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.protocol import PACKING
 
 from .graphs import steps_of

@@ -1,4 +1,4 @@
-"""Warp groups of Hopper (targets/cuda/warpgroups.py): products in each way in which operands lie.
+"""Warp groups of Hopper (targets/cuda/wgmma.py): products in each way in which operands lie.
 
 The interpreter and the texts on the CPU; float64 is the judge.  NVIDIA's compiler takes all texts.
 """

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.graphs import interpret, results, run_steps, steps_of
+from helpers.whole_vectors import wholes
 
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 

@@ -133,15 +133,19 @@ def setting(settings: Mapping[str, object], name: str, usual: T) -> T:
     if isinstance(found, type(usual)):
         return found
     wanted = type(usual).__name__
-    raise UsageError(f"The setting {name} is no {wanted}", hint=f"Give it {usual}", found=found)
+    raise UsageError(
+        f"The setting {name} has another type than {wanted}", hint=f"Give it {usual}", found=found
+    )
 
 
 class Target(Protocol):
     """A kind of code and the devices that run it.  The methods by purpose:
 
-    Description:         name, facts, variants, classes, stages Schedules, spaces:   default,
-    schedule, objection, candidates, slow Code and its text:   codes, text Bundles:
-    encode, exchange Timing a candidate:  module, tiles and grain
+    Description:         name, facts, variants, classes, stages
+    Schedules, spaces:   default, schedule, objection, candidates, slow
+    Code and its text:   codes, text
+    Bundles:             encode, exchange
+    Timing a candidate:  module, tiles and grain
     """
 
     @property

@@ -21,7 +21,7 @@ from tilewright.targets.brace_text import at, body, declarations, lines
 from tilewright.targets.cuda.chunks import Chunks, chunks_of
 from tilewright.targets.cuda.clock_model import is_long_tile, passes_per_chunk
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
-from tilewright.targets.cuda.units import part_of
+from tilewright.targets.cuda.mma import part_of
 from tilewright.targets.gpu.gpu_target import workgroup_threads
 
 #: Parameters of the elastic form beyond those of the plain form: the fields of `Turn`, in order.

@@ -4,8 +4,8 @@ Input: a `TileFn`.  Output: text that follows prelude.py:
 
     KERNEL void k(float *b0, const float *b1, …, int count, int n0, …, unsigned *trap)
 
-count: tiles, or threads where each thread computes its own tile n0, …: run-time scalars, if there
-       are any; then the step's number if the kernel checks indices
+count: the number of tiles, or of threads where each thread computes its own tile
+n0, …: run-time scalars, if there are any; then the step's number if the kernel checks indices
 trap:  the words that report an index out of range (base/abi.py); the index is at the third word
 
 Buffers have the types of their elements; f32 values that are stored as f16 have 16 bits each.  In a
@@ -33,7 +33,7 @@ from tilewright.kernel.loops import (
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.brace_text import at, body, condition
 from tilewright.targets.c_family import FLOAT, TYPES, CDialect
-from tilewright.targets.cuda import units, warpgroups
+from tilewright.targets.cuda import mma, wgmma
 from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.vectors import packs_bytes
 
@@ -165,10 +165,10 @@ class CudaDialect(CDialect):
         return f"each([](int a) {{ return {text.format('a')}; }}, {words})"
 
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
-        return warpgroups.statement(s, unit) if unit.detached else units.statement(s, unit)
+        return wgmma.statement(s, unit) if unit.detached else mma.statement(s, unit)
 
     def result(self, name: str, unit: MatrixUnit) -> str:
-        return f"{units.result_type(unit)} {name};"
+        return f"{mma.result_type(unit)} {name};"
 
     def copy(self, s: CopyAhead | EndCopies | AwaitCopies) -> str:
         match s:
@@ -285,7 +285,7 @@ def _begins(fn: TileFn) -> tuple[list[int], int]:
 
 
 def _alignment(area: Scratch) -> int:
-    return warpgroups.EIGHT_LINES_BYTES if area.swizzled else 16
+    return wgmma.EIGHT_LINES_BYTES if area.swizzled else 16
 
 
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:

@@ -24,7 +24,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     subgroup_feature,
 )
 
-#: Matrix shapes that units.py has text for, by the types of operands and results.
+#: Matrix shapes that mma.py has text for, by the types of operands and results.
 MMA_SIZES = {
     "f16-f32": ("16x16x16", "16x8x16"),
     "i8-i32": ("16x16x32", "16x8x32"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 
 from tilewright.targets.c_family import rules
-from tilewright.targets.cuda.units import UNIT_FUNCTIONS
-from tilewright.targets.cuda.warpgroups import WARPGROUPS
+from tilewright.targets.cuda.mma import UNIT_FUNCTIONS
+from tilewright.targets.cuda.wgmma import WARPGROUPS
 
 _HEAD = """\
 #ifdef CUDA_ON_CPU

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.base.dtypes import F16, I8, U8
+from tilewright.base.dtypes import F16
 from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import WORD
 
 
@@ -57,21 +56,6 @@ def alignments(fn: TileFn) -> dict[int, int]:
 def needs_whole_vectors(fn: TileFn) -> bool:
     """True if a buffer of the kernel must begin at a whole vector."""
     return any(n < len(fn.buffers) for n in vectors(fn.body))
-
-
-def wholes(fn: TileFn) -> dict[int, int]:
-    """The vector length, in elements, with which WGSL declares a buffer or shared area.
-
-    In WGSL a write to one element of a vector may touch the whole vector.  So memory is declared as
-    vectors only where all writes are vectors.
-    """
-    found = vectors(fn.body)
-    memory = range(len(fn.buffers)) if needs_whole_vectors(fn) and not stored_singly(fn) else ()
-    shared = {n: lanes for n, lanes in found.items() if n >= len(fn.buffers)}
-    if packs_bytes(fn):
-        bytes_ = (n for n, s in enumerate(fn.scratch, len(fn.buffers)) if s.dtype in (I8, U8))
-        shared |= {n: max(WORD, found.get(n, 1)) for n in bytes_}
-    return dict.fromkeys(memory, LANES) | shared
 
 
 def packs_bytes(fn: TileFn) -> bool:

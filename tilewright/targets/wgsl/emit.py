@@ -42,9 +42,9 @@ from tilewright.targets.wgsl.calls import (
     max_magnitude,
     nibble_as_f32,
 )
-from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes
+from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes, on_bytes
 from tilewright.targets.wgsl.prelude import head, prelude
-from tilewright.targets.wgsl.units import matrix_type, on_bytes, statement
+from tilewright.targets.wgsl.subgroup_matrices import matrix_type, statement
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}

@@ -94,12 +94,13 @@ class Steps:
                     limit=MOST,
                 )
             codes = self._usable_codes(step.kernel, bound.whole)
-            *better, usual = (self._way(code, bound, len(found)) for code in codes)
+            *better, usual = (self._fields(code, bound, len(found)) for code in codes)
             found.append(usual | bound.fields | ({"better": better} if better else {}))
         for joint in joints:
             steps = slice(joint.steps.start, joint.steps.stop)
             bound = Bindings([*chain.from_iterable(buffers[steps])])
             if joined := self._joining(joint, plan.steps[steps], bound):
+                # Bundles call the alternatives of a joint "ways".
                 own = {"steps": len(joint.steps), "ways": joined}
                 found[joint.first]["joined"] = own | bound.fields
         return found
@@ -113,9 +114,9 @@ class Steps:
         each = tuple(self._usable_codes(step.kernel, True) for step in steps)
         codes = self._joined(replace(joint, first=0, last=len(steps) - 1), each)
         usable = (code for code in codes if bound.whole or not needs_whole_vectors(code.loops))
-        return [self._way(code, bound, joint.first) for code in usable]
+        return [self._fields(code, bound, joint.first) for code in usable]
 
-    def _way(self, code: Code, bound: Bindings, place: int) -> dict[str, object]:
+    def _fields(self, code: Code, bound: Bindings, place: int) -> dict[str, object]:
         """The fields of step number `place` that depend on the code."""
         text = module(code.loops, code.needs, bound.apart) if bound.apart else str(code.body)
         slot = self.slots.setdefault(text, len(self.slots))

@@ -80,10 +80,10 @@ def lower(kernel: Kernel, schedule: AttentionManyRowsSchedule) -> TileFn:
     """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
     beyond the end are not stored."""
     areas = Areas.of(form_as(kernel, Attention), schedule)
-    return _Tile(kernel, schedule, areas).emit()
+    return _TwoPassSoftmaxTile(kernel, schedule, areas).emit()
 
 
-class _Tile:
+class _TwoPassSoftmaxTile:
     """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, s: AttentionManyRowsSchedule, areas: Areas) -> None:

@@ -66,10 +66,10 @@ def lower(kernel: Kernel, schedule: AttentionOneRowSchedule) -> TileFn:
     keys = form_as(kernel, Attention).keys.extent
     dealt = KeyAssignment.of(kernel, schedule)
     areas = dealt.areas(keys, schedule.threads // schedule.width)
-    return replace(_Tile(kernel, schedule, dealt).emit(areas), subgroup=schedule.width)
+    return replace(_OneRowTile(kernel, schedule, dealt).emit(areas), subgroup=schedule.width)
 
 
-class _Tile:
+class _OneRowTile:
     """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, s: AttentionOneRowSchedule, dealt: KeyAssignment) -> None:

@@ -289,7 +289,7 @@ class AttentionManyRowsSchedule(Schedule):
         if found := super().objection(kernel):
             return found
         if not in_matrices(kernel):
-            return f"{kernel.name} is no attention of fixed size that may be rounded to halves"
+            return f"{kernel.name} needs a fixed size and operands that may be rounded to halves"
         if found := none_of("width", self.width, SUBGROUP_SIZES):
             return found
         if self.m % LANES or self.n % EIGHT or self.k % EIGHT:

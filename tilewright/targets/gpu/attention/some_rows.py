@@ -65,10 +65,10 @@ FAN = 4
 def lower(kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> TileFn:
     """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
     beyond the end are not stored."""
-    return _Tile(kernel, schedule).emit()
+    return _OnlineSoftmaxTile(kernel, schedule).emit()
 
 
-class _Tile:
+class _OnlineSoftmaxTile:
     """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> None:

@@ -25,7 +25,7 @@ def lower(kernel: Kernel) -> TileFn | None:
     (axis,), copied, size = kernel.axes, kernel.value, None
     if isinstance(copied, Call) and copied.fn == "div":
         copied, size = copied.operands
-    copied = of_kind(copied, Load, "it is no copy", kernel=kernel.name)
+    copied = of_kind(copied, Load, "its value is not one load", kernel=kernel.name)
     b = Builder({}, axis.extent // EIGHT, kernel)
     first = b.tile * EIGHT
     parts: list[Expr] = []

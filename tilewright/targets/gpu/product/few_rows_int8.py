@@ -63,10 +63,10 @@ def lower(kernel: Kernel, schedule: FewRowsInt8Schedule) -> TileFn:
 def lower_chain(chain: Chain, schedule: FewRowsInt8Schedule) -> TileFn:
     """The same loops for a chain; its products have equal parts of the columns."""
     products = tuple(map(fast_division, chain.products))
-    return _Tile(replace(chain, products=products), schedule).emit()
+    return _RoundedRowsTile(replace(chain, products=products), schedule).emit()
 
 
-class _Tile:
+class _RoundedRowsTile:
     """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, chain: Chain, s: FewRowsInt8Schedule) -> None:
@@ -92,7 +92,7 @@ class _Tile:
     def by_product(self) -> Iterator[Integers]:
         """The columns of each product, as in `FewRowsTile`."""
         for side in self.tile.by_product():
-            own = of_kind(side, Integers, "its columns are no integers")
+            own = of_kind(side, Integers, "its columns are not integers")
             own.each = self.s.unit
             yield own
 

@@ -56,7 +56,7 @@ def may_trap(kernel: Kernel) -> bool:
 
 def operands(kernel: Kernel) -> Operands:
     """The operands of a product for which `fixed_product` is known to find them."""
-    return required(product(kernel), "it is no product", kernel=kernel.name)
+    return required(product(kernel), "its form is not a product", kernel=kernel.name)
 
 
 def _atoms(kernel: Kernel) -> list[object]:

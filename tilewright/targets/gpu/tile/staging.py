@@ -86,8 +86,7 @@ class StagedOperand(ABC):
     stride: elements from step to step in shared memory;  gap: further elements from unit to unit
     dtype:  of elements in shared memory, f32 or f16
     part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), one slice
-        of
-        the steps after another; 0: there is only one part
+        of the steps after another; 0: there is only one part
     along:  shared memory is contiguous along the depth (matrix/vector_staging.py)
     """
 

@@ -1,7 +1,7 @@
 """Tensor cores of a warp group on Hopper (wgmma), as CUDA C++: operands stay in shared memory.
 
 Input: statements of the loop IR for an asynchronous unit.  Output: their text, and `WARPGROUPS`,
-the functions that this text calls, which follow those of units.py.  Descriptors name the operands,
+the functions that this text calls, which follow those of mma.py.  Descriptors name the operands,
 which lie in shared memory in lines of 128 bytes; the eight 16-byte pieces of a line are swizzled
 from line to line (PTX ISA, "128-byte swizzle mode").  Only compute capability 9.0 has these
 instructions (`sm_90a`).

@@ -37,13 +37,13 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
         case LoadMatrix(name, right, buffer, index, stride, across, group):
             words = (unit.n if right else unit.m) * 2 // ROWS
             where, by = f"b{buffer} + {at(index)}", stride * unit.operand.size
-            way = "lines" if not across else "halves" if unit.operand == F16 else "across"
-            if way == "across" and unit.operand.size * group != 4:
+            layout = "lines" if not across else "halves" if unit.operand == F16 else "across"
+            if layout == "across" and unit.operand.size * group != 4:
                 raise CompilerBug(f"no text for matrices of steps of {unit.operand}: {s}")
             if s.run not in (0, ROWS * group):
                 raise CompilerBug(f"panels have {ROWS} columns: {s}")
             next_ = unit.operand.size * (s.apart if s.run else ROWS * group)
-            call = f"load_{way}<{words}>({where}, {by}{f', {next_}' if across else ''})"
+            call = f"load_{layout}<{words}>({where}, {by}{f', {next_}' if across else ''})"
             return f"const Part<unsigned, {words}> {name} = {_cut(call, unit)};"
         case MultiplyMatrices(name, left, right):
             return f"multiply<{_kind(unit)}>({name}, {left}, {right});"

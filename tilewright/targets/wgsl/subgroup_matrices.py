@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.dtypes import F32, I8, U8
 from tilewright.base.errors import CompilerBug
-from tilewright.kernel.expr import Call, Const, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
     LoadMatrix,
@@ -50,19 +48,3 @@ def matrix_type(role: str, unit: MatrixUnit) -> str:
     }[role]  # fmt: skip
     dtype = unit.result if role == "result" else unit.operand
     return f"subgroup_matrix_{role}<{dtype.name}, {columns}, {rows}>"
-
-
-def on_bytes(e: Call, args: list[str]) -> str:
-    """The text of an operation on packed bytes: subtract 128, reinterpret the sign, or f32 to
-    i8."""
-    match e:
-        case Call("cast", (Call("round", _),)) if e.dtype == I8 and dtype_of(e.operands[0]) == F32:
-            # Adding a large constant rounds x; the last bits of the sum are the integer.
-            x = args[0].removeprefix("round")
-            whole = f"clamp({x}, vec4<f32>(-128.0), vec4<f32>(127.0)) + vec4<f32>(12582912.0)"
-            return f"pack4xU8(bitcast<vec4<u32>>({whole}))"
-        case Call("sub", (_, Const(128, _, _))):
-            return f"({args[0]} ^ 0x80808080u)"
-        case Call("cast", (x,)) if dtype_of(x) in (I8, U8):
-            return args[0]
-    raise CompilerBug(f"no text for packed bytes: {e}")
