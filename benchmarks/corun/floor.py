@@ -37,9 +37,9 @@ from lab.workloads import workload
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
+from tilewright.elastic.background import GAP_S, Background, requests
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.critical import CriticalModel
-from tilewright.elastic.measure_curves import GAP_S, Background, requests
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.policies import SETTLE_US
 from tilewright.elastic.settings import Settings

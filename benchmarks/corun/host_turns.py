@@ -24,8 +24,8 @@ import typer
 
 from benchmarks.common import Row, Run
 from tilewright.base.quantiles import quantile
-from tilewright.elastic.measure_curves import Background, PlacedPlan
-from tilewright.elastic.plans import RUN_US
+from tilewright.elastic.background import Background
+from tilewright.elastic.plans import RUN_US, PlacedPlan
 from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 from tilewright.elastic.policy.budgets import gaps
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.cli.corun import facts
-from tilewright.elastic.agents import Answered
+from tilewright.elastic.agents import RequestTimes
 from tilewright.elastic.result import CorunResult, CriticalResult
 
 ROW: dict[str, Any] = {
@@ -31,7 +31,7 @@ def of_command(
     pair: str = "mine + other", slowdown: float = 1.2, models: tuple[str, ...] = ("mine",)
 ) -> dict[str, Any]:
     """What `tilewright corun --json` prints for 50 requests of such a slowdown to each model."""
-    answered = (Answered(200.0, 100.0 * slowdown, 100.0),) * 50
+    answered = (RequestTimes(200.0, 100.0 * slowdown, 100.0),) * 50
     each = tuple(CriticalResult(name, 100.0, 1.25, None, answered, 0, 0) for name in models)
     paths = [Path(f"{name}.onnx") for name in models]
     found = facts(CorunResult(1.0, each, (60,), (100.0,), 3.0), paths)

@@ -227,7 +227,7 @@ def test_a_request_that_never_ends_is_reported_and_normal_work_goes_on(
         pair.normal.ask()
         with monkeypatch.context() as patched:
             patched.setattr(pair.model, "start", lambda *_: pair.budget.set(0) or Stuck())
-            patched.setattr(Critical, "lease", property(lambda _: 50_000.0))
+            patched.setattr(Critical, "effective_lease_us", property(lambda _: 50_000.0))
             with pytest.raises(TaskOverdue, match="lease"):
                 pair.agent.request()
         done = pair.normal.inferences

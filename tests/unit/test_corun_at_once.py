@@ -20,7 +20,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import critical_task
-from tilewright.elastic.gil_priority import LAST_US, InterpreterPriority
+from tilewright.elastic.interpreter_priority import LAST_US, InterpreterPriority
 from tilewright.elastic.policy import (
     Action,
     Arrived,

@@ -29,7 +29,7 @@ QUICK = ("--max-slowdown", "1e7", "--rate", "0", "--device", "cpu", "--json",
 @pytest.fixture(autouse=True)
 def _no_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may be stopped for long on a busy machine."""
-    monkeypatch.setattr(Critical, "lease", property(lambda _: 6e7))
+    monkeypatch.setattr(Critical, "effective_lease_us", property(lambda _: 6e7))
 
 
 def test_a_pair_on_the_cpu(

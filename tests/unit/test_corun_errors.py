@@ -20,7 +20,7 @@ from test_corun_broker import CRITICAL, NORMAL, Served, Told
 from test_corun_broker import served as served
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TilewrightError
-from tilewright.elastic.agents import Answered, CriticalAgent
+from tilewright.elastic.agents import CriticalAgent, RequestTimes
 from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.broker.messages import decoded, encoded, refused
 from tilewright.elastic.coordinator import Coordinator, now_us
@@ -256,9 +256,9 @@ def test_requests_that_are_late_end_when_they_are_told_to() -> None:
     """However many of them are due."""
     stop = threading.Event()
 
-    def request(arrived: float | None) -> Answered:
+    def request(arrived: float | None) -> RequestTimes:
         stop.set()
-        return Answered(1.0, 1.0, 1.0)
+        return RequestTimes(1.0, 1.0, 1.0)
 
     late: Any = SimpleNamespace(clients=0, times=lambda seconds, seed: (0.0,) * 1000)
     agent: Any = SimpleNamespace(request=request)

@@ -14,7 +14,7 @@ from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
 from tilewright.base.errors import AdmissionRefused
-from tilewright.elastic.gil_priority import InterpreterPriority
+from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.policy import Withdraw
 
 

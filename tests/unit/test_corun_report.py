@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.report import charts, corun
-from tilewright.elastic.agents import Answered
+from tilewright.elastic.agents import RequestTimes
 from tilewright.elastic.policy import Noticed
 from tilewright.elastic.result import CriticalResult
 
@@ -80,7 +80,7 @@ def test_the_best_points() -> None:
 @pytest.mark.parametrize(("over", "kept"), [(0, True), (2, True), (3, False), (200, False)])
 def test_a_bound_is_kept_if_at_most_the_promised_share_exceeds_it(over: int, kept: bool) -> None:
     """By any policy: also by one that promises nothing and corrects no curves."""
-    slow, quick = Answered(400.0, 130.0, 100.0), Answered(400.0, 120.0, 100.0)
+    slow, quick = RequestTimes(400.0, 130.0, 100.0), RequestTimes(400.0, 120.0, 100.0)
     answered = (slow,) * over + (quick,) * (200 - over)
     found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0)
     assert found.bound_kept == kept
@@ -88,7 +88,7 @@ def test_a_bound_is_kept_if_at_most_the_promised_share_exceeds_it(over: int, kep
 
 
 def test_a_bound_that_nothing_keeps_is_not_kept() -> None:
-    answered = (Answered(120.0, 120.0, 100.0),) * 1000
+    answered = (RequestTimes(120.0, 120.0, 100.0),) * 1000
     notice = Noticed("mine", (0,), 400, 20, 1.0, 1.4, False)
     found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0, (notice,))
     assert found.gave_up

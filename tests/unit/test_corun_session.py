@@ -273,7 +273,7 @@ def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
         return bool(one.noticed) and len(one.answered) > one.noticed[0].requests
 
     command_until(monkeypatch, noticed)
-    monkeypatch.setattr(Critical, "lease", property(lambda _: LEASE_US))
+    monkeypatch.setattr(Critical, "effective_lease_us", property(lambda _: LEASE_US))
     options = ("--device", "cpu", "--rate", "0", "--curves", curves)
     called = Called(capsys, "corun", *bundles, *options, "--json")
     assert called.code == AdmissionRefused.exit_code, called.out

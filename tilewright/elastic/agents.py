@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Action)
 
 
 @dataclass(frozen=True)
-class Answered:
+class RequestTimes:
     """A critical request: microseconds from arrival to end, and from the start of its run to its
     end.
 
@@ -96,7 +96,7 @@ class CriticalAgent:
 
     def request(
         self, before: Callable[[], None] | None = None, arrived: float | None = None
-    ) -> Answered:
+    ) -> RequestTimes:
         """Runs one inference; returns when it has ended.
 
         arrived: its arrival in microseconds of now_us; None: now
@@ -129,7 +129,7 @@ class CriticalAgent:
                     self._whole(number, begin, arrived if early is not None else None)
             ended = now_us()
             took = ended - begun
-            return Answered(ended - arrived, took, self.solo_us)
+            return RequestTimes(ended - arrived, took, self.solo_us)
         finally:
             # A request that failed must not block the others either.
             with self._changed:  # the sink may be writing there
@@ -201,7 +201,7 @@ class CriticalAgent:
             f"a request of {self.task.name} did not end within its lease",
             hint="Normal work continues. Allow a longer lease, or check the model's inputs",
             task=self.task.name,
-            lease_ms=round(self.task.lease / 1e3, 3),
+            lease_ms=round(self.task.effective_lease_us / 1e3, 3),
         )
 
     def _sink(self, action: Action) -> None:

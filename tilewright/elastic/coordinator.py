@@ -14,7 +14,7 @@ from itertools import count
 from typing import Protocol, TypeGuard
 
 from tilewright.base.errors import HostError, TilewrightError
-from tilewright.elastic.gil_priority import InterpreterPriority
+from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.policy import (
     Action,
     Allow,

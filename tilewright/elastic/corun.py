@@ -19,20 +19,14 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import Arrival, ClosedLoop
+from tilewright.elastic.background import Background
 from tilewright.elastic.coordinator import Coordinator, join_thread
 from tilewright.elastic.critical import CriticalModel, PersistentWeights, critical_task
 from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.load_generator import CriticalLoad, NormalLoad, check_all
-from tilewright.elastic.measure_curves import (
-    Background,
-    Measured,
-    PlacedPlan,
-    check,
-    identity,
-    measure,
-)
+from tilewright.elastic.measure_curves import Measured, check, identity, measure
 from tilewright.elastic.normal import NormalModels, parts_of
-from tilewright.elastic.plans import kernel_costs, run_cost
+from tilewright.elastic.plans import PlacedPlan, kernel_costs, run_cost
 from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, policy_named
 from tilewright.elastic.policy.admission import least_slowdown
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -213,7 +207,7 @@ class Corun:
         normal models from `normal`.
 
         Raises the error of an agent.
-        told: called with the result so far, a few times a second;  stop: ends the run early
+        on_result: called with the result so far, a few times a second;  stop: ends the run early
         """
         arrivals = _in_rotation([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
         sources = _in_rotation(normal, self.normal.hosts)

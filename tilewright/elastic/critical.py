@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.gil_priority import REST_S, SPIN_S
+from tilewright.elastic.interpreter_priority import REST_S, SPIN_S
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice, HostWords, NvidiaDevice

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
-from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
+from tilewright.elastic.agents import CriticalAgent, NormalAgent, RequestTimes
 from tilewright.elastic.arrivals import Arrival
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import Noticed, Recalibrated
@@ -48,7 +48,7 @@ class CriticalLoad:
         seed: int,
         stop: threading.Event,
     ) -> None:
-        self.answered: list[Answered] = []
+        self.answered: list[RequestTimes] = []
         self.refused = self.overdue = 0
         self.over = threading.Event()
         self._agent, self._stop = agent, stop
@@ -70,7 +70,7 @@ class CriticalLoad:
         """Ends early; running requests finish first, unless they are stuck."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=self._agent.task.lease / 1e6 + 5)
+            thread.join(timeout=self._agent.task.effective_lease_us / 1e6 + 5)
 
     @property
     def noticed(self) -> tuple[Noticed, ...]:

@@ -8,13 +8,10 @@ model.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
@@ -22,47 +19,27 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
-from tilewright.elastic.agents import NormalAgent
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.background import GAP_S, Background, Part, requests
 from tilewright.elastic.critical import CriticalModel
-from tilewright.elastic.gil_priority import InterpreterPriority
-from tilewright.elastic.plans import NormalPlan
+from tilewright.elastic.device_timing import kernel_times, repeat_timing
+from tilewright.elastic.plans import PlacedPlan
 from tilewright.elastic.policy import (
-    Arrived,
-    Critical,
     Curve,
-    Finished,
     Hold,
-    KernelCost,
-    Normal,
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, gaps, levels_of
-from tilewright.elastic.policy.policies import ALL, Policy, most_concurrent
+from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, levels_of
 from tilewright.elastic.settings import Concurrency
 from tilewright.hosts.cuda import TARGET
-from tilewright.hosts.cuda_devices import CudaDevice
-from tilewright.hosts.cuda_tasks import Launch
 
-#: The most runs of one measurement, if time allows, and the fewest.
-MOST_RUNS, LEAST_RUNS = 30, 3
-#: Consecutive launches by which a kernel is timed.
-IN_A_ROW = 8
-#: Seconds between two requests of a curve, on average.  A model alone is measured with the gaps of
-#: its own requests, up to LONGEST_GAP_S.
-GAP_S, LONGEST_GAP_S = 3e-4, 0.01
+#: The fewest requests by which a point of a curve is measured.
+LEAST_RUNS = 3
+#: A model alone is measured with the gaps of its own requests, up to this many seconds.
+LONGEST_GAP_S = 0.01
 #: Digits of a model's identity.
 DIGITS = 16
 HINT = "Delete the file of curves or name another one, and they are measured again"
-#: The most seconds that each normal model may take for a first inference before requests start.
-WARM_S = 2.0
-
-
-#: The first kernel of a part of a model, and the one after its last.
-Part: TypeAlias = tuple[int, int]
-#: A normal model and the device that it runs on.
-PlacedPlan: TypeAlias = tuple[NormalPlan, CudaDevice]
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -146,30 +123,6 @@ def split_into_phases(times: Sequence[float], parts: int) -> list[int]:
         counts[-1] += 1
         spent += took
     return counts
-
-
-def repeat_timing(
-    once: Callable[[], float], most: int, seconds: float, least: int = 1
-) -> list[float]:
-    """Calls `once` up to `most` times while the seconds last, but at least `least` times."""
-    stop, found = time.perf_counter() + seconds, [once()]
-    while len(found) < least or (len(found) < most and time.perf_counter() < stop):
-        found.append(once())
-    return found
-
-
-def kernel_times(
-    device: CudaDevice, launches: Sequence[Launch], seconds: float = 1.0
-) -> list[float]:
-    """Microseconds of each kernel alone: the shortest of several runs, by the device's clock."""
-    each = seconds / max(1, len(launches))
-    return [min(repeat_timing(_timed(device, launch), MOST_RUNS, each)) for launch in launches]
-
-
-def _timed(device: CudaDevice, launch: Launch) -> Callable[[], float]:
-    """Times a kernel by several consecutive launches, since the first one waits for the host."""
-    run = device.record([launch] * IN_A_ROW)
-    return lambda: 1e3 * device.milliseconds(run) / IN_A_ROW
 
 
 def measure(
@@ -266,102 +219,3 @@ class _Samples:
 def _parts(counts: Sequence[int]) -> list[Part]:
     ends = [sum(counts[: n + 1]) for n in range(len(counts))]
     return [(end - count, end) for count, end in zip(counts, ends, strict=True)]
-
-
-class Background:
-    """Runs normal models continuously, as far as the budget allows, in a `with` statement.
-
-    scheduler: the one under which they will run beside requests
-    agents: in the order of the models;  concurrent: as in the policy's `Begin`
-    """
-
-    def __init__(
-        self,
-        normal: Sequence[PlacedPlan],
-        allow: Callable[[int], None],
-        budget: int,
-        scheduler: Scheduler,
-    ) -> None:
-        part = ALL if budget else None
-        self._budget, self._settle_us = budget, scheduler.policy.settle_us
-        policy = Policy("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
-        self.coordinator = Coordinator(replace(scheduler, policy=policy), allow)
-        self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
-        self.coordinator.join(self._critical, lambda action: None)
-        self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
-        self.concurrent = most_concurrent(scheduler.max_concurrent, self.coordinator.state)
-
-    def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
-        task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
-        return NormalAgent(
-            self.coordinator, task, plan, device, lambda _: self.agents[number].ask()
-        )
-
-    def __enter__(self) -> Background:
-        for agent in self.agents:
-            agent.ask(2)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with ExitStack() as last:
-            last.callback(self.coordinator.close)
-            for agent in self.agents:
-                last.callback(agent.close)
-
-    def warmed(self) -> None:
-        """Waits until each model has finished an inference, since kernels are loaded at their first
-        run."""
-        until = time.perf_counter() + WARM_S
-        while any(not agent.inferences for agent in self.agents) and time.perf_counter() < until:
-            for agent in self.agents:
-                agent.check()
-            time.sleep(1e-3)
-
-    def beside(self, model: CriticalModel, part: Part, alone_us: float) -> Callable[[], float]:
-        """Makes and times a request of a part of the model, beside the normal models."""
-        waits = self._settle_us > 0 and self._budget < EVERYBODY
-        return requests(
-            model, Hold(self._budget, *part, waits=waits), self._settle_us, self, alone_us
-        )
-
-    def around(self, run: Callable[[], float]) -> float:
-        """Runs a request with the policy's knowledge, so that normal work is launched as in use."""
-        number = self.coordinator.request()
-        self.coordinator.post(Arrived(now_us(), "critical", number))
-        try:
-            return run()
-        finally:
-            self.coordinator.post(Finished(now_us(), number, None))
-
-
-def requests(
-    model: CriticalModel,
-    held: Hold,
-    settle_us: float,
-    busy: Background | None = None,
-    expected_us: float | None = None,
-    gap_s: float = GAP_S,
-    before: Callable[[], None] = lambda: None,
-) -> Callable[[], float]:
-    """A function that makes a request of a part of the model, as an agent does, and returns its
-    microseconds by the host's clock.
-
-    expected_us: as in `InterpreterPriority.run`
-    gap_s: the mean of the varying pauses before each request;  before: called before the pause
-    """
-
-    def once() -> float:
-        begun = now_us()
-        start = partial(model.start_parts, [held], settle_us, concurrent)
-        interpreter.run(start, expected_us, starts=held.budget > 0)
-        return now_us() - begun
-
-    def timed() -> float:
-        before()
-        if gap_s:
-            time.sleep(next(between))
-        return once() if busy is None else busy.around(once)
-
-    interpreter = busy.coordinator.interpreter if busy else InterpreterPriority()
-    concurrent, between = busy.concurrent if busy else 0, gaps(gap_s)
-    return timed

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tilewright.elastic.device_timing import kernel_times, repeat_timing
 from tilewright.elastic.gates import gates_of
 from tilewright.elastic.instrumented import EntryKernels, Flag
-from tilewright.elastic.measure_curves import PlacedPlan, kernel_times, repeat_timing
 from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,
     NormalPlan,
+    PlacedPlan,
     PlainKernels,
     WholePlain,
     kernel_costs,

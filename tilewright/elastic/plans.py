@@ -11,10 +11,11 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tilewright.elastic.policy import KernelCost
 from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_elastic import ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch
 from tilewright.hosts.tensors import largest_extents
@@ -44,6 +45,10 @@ class NormalPlan(Protocol):
 
     def complete_after(self, number: int) -> int:
         """The number of complete kernels after the launch of this one has ended."""
+
+
+#: A normal model and the device that it runs on.
+PlacedPlan: TypeAlias = tuple[NormalPlan, CudaDevice]
 
 
 class ElasticKernels:

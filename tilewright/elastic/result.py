@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.quantiles import Tail, tail
-from tilewright.elastic.agents import Answered
+from tilewright.elastic.agents import RequestTimes
 from tilewright.elastic.policy import Noticed, Recalibrated
 from tilewright.elastic.policy.sequential_test import PROMISED
 from tilewright.elastic.timeline import BlockSpan
@@ -30,7 +30,7 @@ class CriticalResult:
     solo_us: float
     max_slowdown: float
     deadline_us: float | None
-    answered: tuple[Answered, ...]
+    answered: tuple[RequestTimes, ...]
     refused: int
     overdue: int
     noticed: tuple[Noticed, ...] = ()

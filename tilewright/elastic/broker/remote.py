@@ -32,7 +32,7 @@ from tilewright.elastic.coordinator import (
     now_us,
     owner_of,
 )
-from tilewright.elastic.gil_priority import InterpreterPriority
+from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -90,7 +90,7 @@ class RemoteCoordinator:
         #: The task that waits for its answer, if any; the lock guards both.
         self._pending: str | None = None
         self._answer: JoinAnswer | None = None
-        self._answering, self._answered = threading.Lock(), threading.Event()
+        self._answering, self._join_answered = threading.Lock(), threading.Event()
         self._ended: TilewrightError | None = None
         self._failed = FailedActions()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -134,10 +134,10 @@ class RemoteCoordinator:
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._joining:
             self._sinks[task.name] = sink
-            self._answered.clear()
+            self._join_answered.clear()
             self._pending, self._answer = task.name, None
             self._send(task)
-            in_time = self._answered.wait(ANSWERS_S)
+            in_time = self._join_answered.wait(ANSWERS_S)
             with self._answering:
                 self._pending, answer = None, self._answer
             if answer is None and not in_time:
@@ -191,7 +191,7 @@ class RemoteCoordinator:
                 self._hear(receive(self._link))
         except TilewrightError as error:
             self._ended = error
-            self._answered.set()
+            self._join_answered.set()
             for request, owner in list(self._tasks.items()):
                 self._give(owner, Refuse(request, error))
             for name, task in list(self._joined.items()):
@@ -216,7 +216,7 @@ class RemoteCoordinator:
             late = answer.task != self._pending
             if not late:
                 self._answer, self._pending = answer, None
-                self._answered.set()
+                self._join_answered.set()
         if late and answer.refused is None:
             self._send(Gone(now_us(), answer.task))
 

@@ -367,7 +367,7 @@ def _overdue(state: SchedulerState) -> Transition:
     """Takes back what a request that outlived its lease holds."""
     running = state.running
     task = None if running is None else state.task(running.request.task)
-    if running is None or task is None or running.spent_us <= task.lease:
+    if running is None or task is None or running.spent_us <= task.effective_lease_us:
         return state, ()
     state = changed(state, running=None, overdue=(*state.overdue, running.request))
     return state, (Overdue(running.request.number, task.name), Allow(EVERYBODY))

@@ -170,6 +170,11 @@ class Critical:
         _within("lease_us", self.lease_us, 0)
         _within("gap_us", self.gap_us, 0)
 
+    @classmethod
+    def unbounded(cls, name: str) -> Critical:
+        """A task for measurements: one phase without a bound that matters, and without a lease."""
+        return cls(name, (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
+
     @cached_property
     def solo_us(self) -> float:
         return sum(phase.solo_us for phase in self.phases)
@@ -180,7 +185,7 @@ class Critical:
         return self.solo_us * self.max_slowdown
 
     @property
-    def lease(self) -> float:
+    def effective_lease_us(self) -> float:
         return self.lease_us or max(20 * self.longest_us, 100_000.0)
 
 

@@ -2,6 +2,7 @@
 
 Input: the mark of a request's end, and how long the request takes.  Output: the wait for that mark,
 during which other threads run one at a time where that is harmless.  The GPU is not concerned.
+On a Python without a global interpreter lock the answers are the same, and the waits are in vain.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class InterpreterPriority:
         A thread that waits at the end of a request continues even if the next request begins before
         the thread wakes up.  Otherwise requests without pauses would block normal work forever.
         """
+        # Without the lock: a request that enters right after this read finds the thread running,
+        # as it would have a moment before.
         if not self._entered:
             return True
         queue = self._starting if to_start else self._polling
@@ -111,6 +114,9 @@ class InterpreterPriority:
         starts: True if it may start kernels
         """
         queues = (self._starting, self._polling) if starts else (self._polling,)
+        # Read without the lock, which costs more than the rest of a poll.  Both reads may be stale:
+        # a grant that is seen too late, or a thread that has just begun to wait, is found by the
+        # next poll.  Under the lock the queue is looked at again.
         if self._granted is None and any(queue.waiting for queue in queues):
             with self._lock:
                 queue = next((queue for queue in queues if queue.waiting), None)
