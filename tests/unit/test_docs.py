@@ -19,8 +19,10 @@ import onnx
 import pytest
 import uvicorn
 from cli_call import Called, LabCalled
+from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.llama import llama
+from helpers.model_folders import write_folder
 from helpers.vocabularies import merges
 from onnx import helper
 
@@ -77,7 +79,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(llama(), folder / "llama.onnx")
     onnx.save(detector(), folder / "detector.onnx")
     spoken = Tiny(words=300, room=2048, text=merges().write, layers=1)
-    write_tiny(folder / "SmolLM2-135M-Instruct.Q4_1.gguf", spoken)
+    gguf = write_tiny(folder / "SmolLM2-135M-Instruct.Q4_1.gguf", spoken)
+    write_text(write_folder(folder / "SmolLM2-135M-Instruct", gguf, spoken), merges())
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder

@@ -25,14 +25,18 @@ def language_model(
     host: str = "wasmtime",
     threads: int | None = None,
     context: int | None = None,
+    weights: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> LanguageModel:
-    """Opens a GGUF file or a bundle's folder.  The first time, a file is compiled.
+    """Opens a GGUF file, a folder of Hugging Face's format, or a bundle's folder.
+
+    The first time, a file or a model's folder is compiled.
 
     host:        where it runs: wasmtime, chromium, firefox and others
     threads:     by default as many as this process has cores
     context:     tokens that fit, by default 4096 if the model allows it; a bundle has its own
+    weights:     bits of the weights of a model's folder: 4, 8, 16 or 32, by default as they are
     cache:       where compiled files are kept, by default the user's cache
     on_progress: told what happens, how much of it is done, and of how much
 
@@ -42,21 +46,24 @@ def language_model(
     check_host(host)
     place = Path(path)
     given = is_bundle(place) or (place.is_dir() and not is_language_source(place))
-    if given and context is not None:
-        raise UsageError(
-            "a bundle has its context already",
-            hint="Leave the context out, or build the bundle with another one", bundle=place,
-        )  # fmt: skip
+    for what, value in (("context", context), ("weights", weights)):
+        if given and value is not None:
+            raise UsageError(
+                f"a bundle has its {what} already",
+                hint=f"Leave the {what} out, or build the bundle with others", bundle=place,
+            )  # fmt: skip
     if not given and not is_language_source(place):
         raise InvalidModel(
             "this is not a GGUF file" if place.exists() else "there is no such file",
-            hint="Language models are read from GGUF files and from bundles", path=place,
+            hint="Language models are read from GGUF files, bundles and folders with a config.json",
+            path=place,
         )  # fmt: skip
     folder = place
     if not given:
         options = Options(targets=targets_of(host), variants=variants_of(host))
         report = on_progress or (lambda _what, _done, _total: None)
-        folder = cached_bundle(place, options, context, Path(cache) if cache else None, report)
+        kept = Path(cache) if cache else None
+        folder = cached_bundle(place, options, context, kept, report, weights)
     bundle = open_bundle(folder)
     language = Language.of(bundle)
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """The bundle of a language model, from the model's file.
 
-Input: a GGUF file.  Output: what compile_model makes of it, with the text assets of
+Input: a GGUF file or a folder.  Output: what compile_model makes of it, with the text assets of
 language/assets.py, so that the file is not needed afterwards.  Bundles that are made on the way to
 an answer are kept in a cache.
 """
@@ -12,13 +12,16 @@ import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.api.user_cache import user_cache
 from tilewright.base.compiler_digest import compiler_name
+from tilewright.base.errors import UsageError
 from tilewright.bundle import is_bundle, write
 from tilewright.compiler import Compiled, Options, Progress, compile_model
+from tilewright.frontend.folder import FolderModel, is_folder
 from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
 from tilewright.frontend.language import ROWS, Decoder
 
@@ -31,6 +34,10 @@ CONTEXT = 4096
 SIZES = (1, 8, 64)
 
 
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(frozen=True)
 class LanguageSource:
     """model: its graphs;  text: its vocabulary and template"""
@@ -40,21 +47,43 @@ class LanguageSource:
 
 
 def is_language_source(path: Path) -> bool:
-    """Whether the path is a language model's file and not another model's."""
-    return path.is_file() and is_gguf(path)
+    """Whether the path is a language model's file or folder, not another model's or a bundle."""
+    if path.is_file():
+        return is_gguf(path)
+    return is_folder(path) and not is_bundle(path)
 
 
-def open_source(path: Path, context: int | None = None, loose: str = "") -> LanguageSource:
+def open_source(
+    path: Path,
+    context: int | None = None,
+    loose: str = "",
+    weights: int | None = None,
+    progress: Progress = _silent,
+) -> LanguageSource:
     """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError.
 
     context: tokens that the caches hold, by default `CONTEXT` if the model was trained for as many
     loose:   what products may round their other operand to, as of `ops.Weight`
+    weights: bits of a folder's weights, by default those of its files
     """
     # which needs packages that other models do without
-    from tilewright.language import Language, gguf_text
+    from tilewright.language import Language, RoundedWeights, folder_text, gguf_text
 
-    model = GgufModel(read_gguf(path), context or 0, loose, most=CONTEXT)
-    text = gguf_text(model.file, model.words)
+    model: Decoder
+    if path.is_dir():
+        model = FolderModel(path, context or 0, loose, CONTEXT, weights)
+        folder_text(model.folder, model.words)  # what cannot be read fails before weights are read
+        error = model.weight_error(partial(progress, "rounding weights"))
+        told = RoundedWeights(weights, error) if weights else None
+        text = folder_text(model.folder, model.words, told)
+    elif weights is not None:
+        raise UsageError(
+            "--weights is for folders of Hugging Face's format",
+            hint="Choose a GGUF file of the model with weights of fewer bits", model=path,
+        )  # fmt: skip
+    else:
+        model = GgufModel(read_gguf(path), context or 0, loose, most=CONTEXT)
+        text = gguf_text(model.file, model.words)
     Language(text, model.words)  # what cannot be read fails before the model is compiled
     return LanguageSource(model, text)
 
@@ -75,21 +104,26 @@ def compile_language(
 
 
 def cached_bundle(
-    path: Path, options: Options, context: int | None, cache: Path | None, progress: Progress
+    path: Path,
+    options: Options,
+    context: int | None,
+    cache: Path | None,
+    progress: Progress,
+    weights: int | None = None,
 ) -> Path:
-    """The folder of the file's bundle, found by the file's contents or made.
+    """The folder of the model's bundle, found by the contents of its files or made.
 
     cache: where bundles are kept, by default the user's cache
     """
     progress("reading the file", 0, 1)
-    how = (compiler_name(), context, options.targets, options.variants)
-    with path.open("rb") as file:
-        contents = hashlib.file_digest(file, "sha256").hexdigest()
-    digest = hashlib.sha256(repr((contents, *how)).encode()).hexdigest()[:32]
+    how = (compiler_name(), context, weights, options.targets, options.variants)
+    digest = hashlib.sha256(repr((_contents(path), *how)).encode()).hexdigest()[:32]
     folder = (cache or user_cache() / "language") / digest
     if is_bundle(folder):
         return folder
-    compiled = compile_language(open_source(path, context), options, progress)
+    compiled = compile_language(
+        open_source(path, context, weights=weights, progress=progress), options, progress
+    )
     progress("writing weights", 0, 1)
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
@@ -100,3 +134,17 @@ def cached_bundle(
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
+
+
+def _contents(path: Path) -> list[tuple[str, str]]:
+    """Digests of the files that a model is read from, by name."""
+    if path.is_file():
+        return [("", _file_digest(path))]
+    files = sorted(p for p in path.iterdir() if p.suffix in (".json", ".jinja", ".safetensors"))
+    # the model's name is that of its folder
+    return [(path.resolve().name, ""), *((p.name, _file_digest(p)) for p in files if p.is_file())]
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
 """The commands of language models: `generate` and `chat`.
 
-Input: a GGUF file or a bundle, a prompt or a terminal.  Output: text as it comes, or one JSON
-document.  The bundle of a file is built once and kept in a cache.
+Input: a GGUF file, a folder or a bundle, a prompt or a terminal.  Output: text as it comes, or one
+JSON document.  The bundle of a model is built once and kept in a cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tilewright.api.hosts import HOSTS
 from tilewright.base.errors import ContextFull, InputError, UsageError
-from tilewright.cli.options import Json
+from tilewright.cli.options import Json, WeightBits
 from tilewright.cli.output import Answer, progress
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 LanguageModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL|BUNDLE", help="A GGUF file or the folder of a bundle.")
+    Path,
+    typer.Argument(
+        metavar="MODEL|BUNDLE",
+        help="A GGUF file, a folder with config.json and safetensors files, or a bundle's folder.",
+    ),
 ]
 Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]
 System = Annotated[str | None, typer.Option(help="What the model is told before the chat.")]
@@ -75,6 +79,7 @@ def generate(
     seed: Seed = 0,
     stop: Stops = None,
     context: Context = None,
+    weights: WeightBits = None,
     host: Host = "wasmtime",
     threads: Threads = None,
     cache: Cache = None,
@@ -84,7 +89,7 @@ def generate(
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
-    with _opened(model, host, threads, context, cache, as_json) as lm:
+    with _opened(model, host, threads, context, weights, cache, as_json) as lm:
         if chat:
             answer = lm.chat(_messages(system, prompt), most, stop or (), **choice)
         else:
@@ -92,8 +97,8 @@ def generate(
         with _interrupts(answer):
             code = _shown(answer, None if as_json else _write)
     if not as_json:
-        _say(_figures(answer))
-    return Answer(_data(answer, host), Text(""), code)
+        _say(_figures(answer) + _rounding(lm))
+    return Answer(_data(answer, lm), Text(""), code)
 
 
 def chat(
@@ -107,14 +112,15 @@ def chat(
     penalty: Penalty = 1.0,
     seed: Seed = 0,
     context: Context = None,
+    weights: WeightBits = None,
     host: Host = "wasmtime",
     threads: Threads = None,
     cache: Cache = None,
 ) -> Answer:
     """Talk to a language model in the terminal."""
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
-    with _opened(model, host, threads, context, cache) as lm:
-        _say(f"{lm.name}: {lm.context} tokens of context on {host}.")
+    with _opened(model, host, threads, context, weights, cache) as lm:
+        _say(f"{lm.name}: {lm.context} tokens of context on {host}.{_rounding(lm)}")
         _say("/reset begins anew, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
         messages = _messages(system)
         while (line := _line()) is not None:
@@ -204,13 +210,22 @@ def _figures(answer: Completion) -> str:
     )
 
 
-def _data(answer: Completion, host: str) -> dict[str, object]:
+def _rounding(lm: LanguageModel) -> str:
+    """How exact the model's weights are, if they were rounded."""
+    weights = lm.vocabulary.facts.weights
+    return f" Weights of {weights.bits} bits, error {weights.error:.2%}." if weights else ""
+
+
+def _data(answer: Completion, lm: LanguageModel) -> dict[str, object]:
+    weights = lm.vocabulary.facts.weights
     return {
         "text": answer.text,
         "ids": answer.ids,
         "ended": answer.ended,
         "prompt_tokens": len(answer.prompt),
-        "host": host,
+        "host": lm.host,
+        "weight_bits": weights.bits if weights else None,
+        "weight_error": weights.error if weights else None,
         "first_seconds": answer.first,
         "tokens_per_second": answer.speed,
     }
@@ -250,10 +265,10 @@ def _interrupts(answer: Completion) -> Generator[None]:
 
 
 def _opened(
-    model: Path, host: str, threads: int | None, context: int | None, cache: Path | None,
-    as_json: bool = False,
+    model: Path, host: str, threads: int | None, context: int | None, weights: int | None,
+    cache: Path | None, as_json: bool = False,
 ) -> LanguageModel:  # fmt: skip
     from tilewright.api.language import language_model
 
     with progress(as_json) as report:
-        return language_model(model, host, threads, context, cache, report)
+        return language_model(model, host, threads, context, weights, cache, report)

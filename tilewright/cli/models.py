@@ -43,6 +43,7 @@ from tilewright.cli.options import (
     Targets,
     Tf32,
     Variants,
+    WeightBits,
     check_targets,
     check_variants,
     settings_of,
@@ -84,6 +85,7 @@ def build(
         int | None,
         typer.Option(min=1, help="Of a language model: the number of tokens that its caches hold."),
     ] = None,
+    weights: WeightBits = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; repeatable."),
@@ -116,7 +118,7 @@ def build(
     check_free(output, (POINTER, *beside.names))
     start = time.perf_counter()
     compiled = _compile(
-        model, shape, bucket, extent, as_json, context=context,
+        model, shape, bucket, extent, as_json, context=context, weights=weights,
         assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
         states=states, halves=halves, bytes=as_bytes, tf32=tf32,
         settings=settings_of(bank, targets),
@@ -125,8 +127,19 @@ def build(
     bundle = open_bundle(output)
     with progress(as_json) as report:
         more = beside.write(bundle, report)
-    data = _about(bundle) | more | {"seconds": time.perf_counter() - start}
+    more = {**_rounding(bundle, weights), **more, "seconds": time.perf_counter() - start}
+    data = _about(bundle) | more
     return Answer(data, pairs(_readable(data)))
+
+
+def _rounding(bundle: Bundle, weights: int | None) -> dict[str, object]:
+    """How exact the weights are that were rounded to this number of bits."""
+    if weights is None:
+        return {}
+    from tilewright.language import text_assets
+
+    rounded = required(text_assets(bundle).facts.weights, "rounded weights")
+    return {"weight_bits": rounded.bits, "weight_error": rounded.error}
 
 
 def check(
@@ -248,11 +261,13 @@ def _compile(
     as_json: bool,
     known: Mapping[str, Sequence[int]] | None = None,
     context: int | None = None,
+    weights: int | None = None,
     **more: Any,
 ) -> Compiled:
     """Compiles with the options given.
 
-    known: shapes for a model that was given none;  context: of a language model, as of `build`
+    known: shapes for a model that was given none
+    context, weights: of a language model, as of `build`
     """
     from tilewright.api.language_bundles import compile_language, is_language_source, open_source
     from tilewright.compiler import Options, compile_model
@@ -267,9 +282,13 @@ def _compile(
     with progress(as_json) as report:
         if isinstance(source, Path) and is_language_source(source):
             loose = "i8" if options.bytes else "f16" if options.halves else ""
-            return compile_language(open_source(source, context, loose), options, report)
-        if context is not None:
-            raise UsageError("--context is for language models", hint="Leave it out", model=source)
+            opened = open_source(source, context, loose, weights, report)
+            return compile_language(opened, options, report)
+        for option, value in (("--context", context), ("--weights", weights)):
+            if value is not None:
+                raise UsageError(
+                    f"{option} is for language models", hint="Leave it out", model=source
+                )
         return compile_model(source, options, report)
 
 

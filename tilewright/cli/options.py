@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a GGUF file.")]
+ModelFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="An ONNX file, a GGUF file, or a folder with config.json and safetensors files.",
+    ),
+]
+WeightBits = Annotated[
+    int | None,
+    typer.Option(
+        "--weights",
+        metavar="BITS",
+        help="Bits of a model folder's weights: 4, 8, 16 or 32. By default they stay as they are.",
+    ),
+]
 ModelOrBundle = Annotated[
     Path, typer.Argument(metavar="MODEL|BUNDLE", help="An ONNX file or the folder of a bundle.")
 ]

@@ -1,7 +1,7 @@
 """Language models: text in, text out.
 
-Input: a bundle that has a model's text assets, on a host; or a GGUF file, for the assets of a new
-bundle.  Output: answers, streamed.  Nothing is compiled here.
+Input: a bundle that has a model's text assets, on a host; or a model's file or folder, for the
+assets of a new bundle.  Output: answers, streamed.  Nothing is compiled here.
 """
 
 from importlib.util import find_spec
@@ -14,8 +14,9 @@ if not (find_spec("tokenizers") and find_spec("jinja2")):
         hint="Install them: pip install 'tilewright[language]'",
     )
 
-from tilewright.language.assets import LanguageFacts, TextAssets, text_assets
+from tilewright.language.assets import LanguageFacts, RoundedWeights, TextAssets, text_assets
 from tilewright.language.cache_session import CacheSession, Run
+from tilewright.language.folder_vocabulary import folder_text
 from tilewright.language.gguf_vocabulary import gguf_text
 from tilewright.language.language_model import Completion, Language, LanguageModel
 from tilewright.language.sampling import Sampling
@@ -28,9 +29,11 @@ __all__ = [
     "LanguageFacts",
     "LanguageModel",
     "Message",
+    "RoundedWeights",
     "Run",
     "Sampling",
     "TextAssets",
+    "folder_text",
     "gguf_text",
     "text_assets",
 ]

@@ -17,6 +17,16 @@ from tilewright.bundle import Bundle
 TOKENIZER, LANGUAGE = "tokenizer.json", "language.json"
 
 
+class RoundedWeights(msgspec.Struct, frozen=True):
+    """Weights that were rounded when the bundle was made.
+
+    error: the root of the mean square of errors, over that of weights
+    """
+
+    bits: int
+    error: float
+
+
 class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """language.json.
 
@@ -24,6 +34,7 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     ends:     ids that end an answer;  begin: the id that texts begin with, if they do
     pieces:   how a token's text becomes bytes: "bytes": a character of GPT-2's table is a byte;
               "spaces": `▁` is a space and `<0x0A>` a byte
+    weights:  None if they are those of the model's file
     """
 
     name: str
@@ -32,6 +43,7 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[int, ...] = ()
     begin: int | None = None
     pieces: Literal["bytes", "spaces"]
+    weights: RoundedWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ def text_assets(bundle: Bundle) -> TextAssets:
     if missing:
         raise InputError(
             f"the bundle has no {' and no '.join(missing)}, so it cannot read or write text",
-            hint="Build it from a GGUF file with `tilewright build`, which adds these files",
+            hint="Build it with `tilewright build` from a GGUF file or a model's folder",
             bundle=str(bundle.folder),
         )
     try:

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError, nodes
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
@@ -64,6 +65,16 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return of_kind(made, nodes.Template, "no template")
 
 
+class _Answers(Extension):
+    """`{% generation %}` around what a model wrote, which says nothing to us."""
+
+    tags = {"generation"}  # noqa: RUF012, the type of the base class
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 class _Joins(NodeTransformer):
     """`a ~ b` as a filter, which limits the size of the result."""
 
@@ -85,7 +96,9 @@ class ChatTemplate:
 
     def __init__(self, source: str, texts: Mapping[str, str]) -> None:
         """texts: of tokens that templates name, such as `bos_token`"""
-        environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment = _Sandbox(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Answers]
+        )
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         environment.filters |= {"tojson": _json, "concatenated": _concatenated}
         self._texts = dict(texts)

@@ -75,13 +75,10 @@ class Vocabulary:
         return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
 
 
-def vocabulary(text: TextAssets, words: int) -> Vocabulary:
-    """Raises InvalidModel.
-
-    words: how many tokens the model has logits for
-    """
+def tokenizer_of(contents: bytes) -> Tokenizer:
+    """Of the contents of tokenizer.json.  Raises InvalidModel."""
     try:
-        tokenizer = Tokenizer.from_str(text.tokenizer.decode())
+        tokenizer = Tokenizer.from_str(contents.decode())
     except BaseException as cause:  # the package raises nothing narrower, and panics
         if isinstance(cause, _ENDS_OF_PROGRAMS):
             raise
@@ -91,6 +88,15 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
         ) from cause
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    return tokenizer
+
+
+def vocabulary(text: TextAssets, words: int) -> Vocabulary:
+    """Raises InvalidModel.
+
+    words: how many tokens the model has logits for
+    """
+    tokenizer = tokenizer_of(text.tokenizer)
     count, begin = tokenizer.get_vocab_size(), text.facts.begin
     if not 0 < count <= words or not 0 <= (begin or 0) < words:
         raise InvalidModel(

@@ -6,6 +6,6 @@ is not its business, and the graph is in frontend/language.
 """
 
 from tilewright.frontend.folder.folder_model import FolderModel
-from tilewright.frontend.folder.model_folder import ModelFolder, is_folder, open_folder
+from tilewright.frontend.folder.model_folder import ModelFolder, is_folder, open_folder, read_json
 
-__all__ = ["FolderModel", "ModelFolder", "is_folder", "open_folder"]
+__all__ = ["FolderModel", "ModelFolder", "is_folder", "open_folder", "read_json"]

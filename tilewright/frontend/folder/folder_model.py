@@ -7,7 +7,7 @@ Input: a folder, how many tokens the caches hold, the bits of weights.  Output: 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -68,12 +68,12 @@ IGNORED = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|.*\.ro
 class FolderModel(Decoder):
     """A folder as a source of graphs; most arguments are those of `Decoder`.
 
-    bits: of the weights of products: 4, 8, 16 or 32; 0 keeps them as they are
+    bits: of the weights of products: 4, 8, 16 or 32; None keeps them as they are
     """
 
     def __init__(
         self, source: Path | ModelFolder, room: int = 0, loose: str = "", most: int = 0,
-        bits: int = 0,
+        bits: int | None = None,
     ) -> None:  # fmt: skip
         """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
         self.folder = source if isinstance(source, ModelFolder) else open_folder(source)
@@ -95,6 +95,18 @@ class FolderModel(Decoder):
         }
         given = DecoderSource(self.folder.name, sizes, whole, local, tensors, names.called)
         super().__init__(given, room, loose, most)
+
+    def weight_error(self, progress: Callable[[int, int], None]) -> float:
+        """The root of the mean square of errors of all weights, over that of weights.
+
+        progress: told how many of how many tensors were read for it
+        """
+        rounded = self.quantiser.is_rounding
+        tensors = [t for t in self.source.tensors.values() if rounded and len(t.shape) == 2]
+        for number, tensor in enumerate(tensors):
+            progress(number, len(tensors))
+            (tensor.scale or tensor.whole)()
+        return self.quantiser.error
 
 
 def _check_needed(

@@ -32,7 +32,11 @@ class ModelFolder:
 
     @property
     def name(self) -> str:
-        return self.path.resolve().name
+        """Of the folder; in the cache of huggingface_hub that of the model."""
+        path = self.path.resolve()
+        if path.parent.name == "snapshots":  # models--owner--name/snapshots/commit
+            return path.parents[1].name.split("--")[-1]
+        return path.name
 
 
 def is_folder(path: Path) -> bool:

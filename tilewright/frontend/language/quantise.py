@@ -19,8 +19,8 @@ from tilewright.base.errors import InvalidModel, UsageError
 from tilewright.frontend.language.weights import ModelTensor
 from tilewright.graph.ops import Array
 
-#: The bits that a user can choose; 0 keeps weights as they are.
-BITS = (0, 4, 8, 16, 32)
+#: The bits that a user can choose.
+BITS = (4, 8, 16, 32)
 #: Weights that share a scale.
 GROUP = 32
 #: Roles that get 8 bits where others get 4: rows that are looked up, and logits.
@@ -30,27 +30,32 @@ TABLES = ("token_embd.weight", "output.weight")
 LARGEST = {4: (6.5, 7.0, 7.5, 8.0, 8.5), 8: (127.0,)}
 MOST_HALF = float(np.finfo(np.float16).max)
 #: Weights that are quantised at once.
-AT_ONCE = 1 << 21
+AT_ONCE = 1 << 17
 
 
 @dataclass
 class Quantiser:
-    """squares: of errors and of weights, by the name of each tensor that was read
+    """bits: of weights; None keeps them as they are
 
-    latest: the tensor that was quantised last, because its parts are read one after the other
+    By the name of each tensor that was read: squares: of errors and of weights
+    scales: of its blocks, which take the most time
     """
 
-    bits: int
+    bits: int | None
     squares: dict[str, tuple[float, float]] = field(default_factory=dict)
-    latest: tuple[str, Array, Array] | None = None
+    scales: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
-        if self.bits not in BITS:
+        if self.bits is not None and self.bits not in BITS:
             raise UsageError(
                 f"weights cannot have {self.bits} bits",
-                hint=f"Choose one of {', '.join(map(str, BITS[1:]))}",
+                hint=f"Choose one of {', '.join(map(str, BITS))}",
             )
+
+    @property
+    def is_rounding(self) -> bool:
+        return self.bits not in (None, 32)
 
     @property
     def error(self) -> float:
@@ -60,7 +65,7 @@ class Quantiser:
 
     def tensor(self, role: str, tensor: ModelTensor) -> ModelTensor:
         """A matrix with fewer bits, if its rows have whole blocks; else the tensor as it is."""
-        if len(tensor.shape) != 2 or not self.bits:
+        if len(tensor.shape) != 2 or self.bits is None:
             return tensor
         if self.bits == 32:
             return replace(tensor, stored="")
@@ -71,7 +76,8 @@ class Quantiser:
         bits = 8 if role in TABLES else self.bits
         return replace(
             tensor, kind=f"{bits} bits", dtype=I8, stored="", group=GROUP, halves=True,
-            whole=partial(self._part, tensor, bits, 1), scale=partial(self._part, tensor, bits, 2),
+            whole=partial(self._integers, tensor, bits),
+            scale=partial(self._scales, tensor, bits),
         )  # fmt: skip
 
     def _half(self, tensor: ModelTensor) -> Array:
@@ -80,47 +86,59 @@ class Quantiser:
         self.squares[tensor.name] = _squares(whole - made), _squares(whole)
         return made
 
-    def _part(self, tensor: ModelTensor, bits: int, part: int) -> Array:
-        """Integers [rows, columns], or scales [rows, blocks]."""
-        if self.latest is None or self.latest[0] != tensor.name:
-            self.latest = (tensor.name, *self._quantised(tensor, bits))
-        return np.asarray(self.latest[part])
+    def _integers(self, tensor: ModelTensor, bits: int) -> Array:
+        """[rows, columns]"""
+        scales = self._scales(tensor, bits)
+        whole = tensor.whole()
+        made = np.empty(whole.shape, np.int8)
+        for rows in _parts(whole):
+            made[rows] = integers_of(_blocks(whole[rows]), scales[rows], bits).reshape(
+                whole[rows].shape
+            )
+        return made
 
-    def _quantised(self, tensor: ModelTensor, bits: int) -> tuple[Array, Array]:
-        whole = _finite(tensor)
-        rows, columns = whole.shape
-        integers = np.empty((rows, columns), np.int8)
-        scales = np.empty((rows, columns // GROUP), np.float32)
-        error, step = 0.0, max(1, AT_ONCE // columns)
-        for start in range(0, rows, step):
-            part = whole[start : start + step]
-            made, scale, wrong = blocks_of(part.reshape(len(part), -1, GROUP), bits)
-            integers[start : start + step] = made.reshape(part.shape)
-            scales[start : start + step] = scale
-            error += wrong
-        self.squares[tensor.name] = error, _squares(whole)
-        return integers, scales
+    def _scales(self, tensor: ModelTensor, bits: int) -> Array:
+        """[rows, blocks]"""
+        if tensor.name not in self.scales:
+            whole, error = _finite(tensor), 0.0
+            scales = np.empty((whole.shape[0], whole.shape[1] // GROUP), np.float16)
+            for rows in _parts(whole):
+                scales[rows], wrong = scales_of(_blocks(whole[rows]), bits)
+                error += wrong
+            self.squares[tensor.name] = error, _squares(whole)
+            self.scales[tensor.name] = scales
+        return self.scales[tensor.name].astype(np.float32)
 
 
-def blocks_of(x: Array, bits: int) -> tuple[Array, Array, float]:
-    """Integers and scales of blocks [rows, blocks, weights], and the sum of squared errors."""
-    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-    far = np.take_along_axis(x, np.abs(x).argmax(-1)[..., None], -1)
-    integers = np.zeros(x.shape, np.int8)
-    scales = np.zeros(x.shape[:2], np.float32)
-    least = np.square(x).sum(-1)
+def _parts(whole: Array) -> list[slice]:
+    """Rows that are quantised at once."""
+    step = max(1, AT_ONCE // whole.shape[1])
+    return [slice(start, start + step) for start in range(0, len(whole), step)]
+
+
+def _blocks(rows: Array) -> Array:
+    return rows.reshape(len(rows), -1, GROUP)
+
+
+def integers_of(x: Array, scales: Array, bits: int) -> Array:
+    """The nearest integers of blocks [rows, blocks, weights]."""
+    scale = scales[..., None]
+    whole = np.rint(np.divide(x, scale, out=np.zeros_like(x), where=scale != 0))
+    return np.asarray(np.clip(whole, -(1 << bits - 1), (1 << bits - 1) - 1))
+
+
+def scales_of(x: Array, bits: int) -> tuple[Array, float]:
+    """The best scales of blocks [rows, blocks, weights], as f16, and the sum of squared errors."""
+    far = np.take_along_axis(x, np.abs(x).argmax(-1)[..., None], -1)[..., 0]
+    least, best = np.square(x).sum(-1), np.zeros(far.shape, np.float16)
     for largest in LARGEST[bits]:
         # negative, because there is one more negative integer
-        scale = np.clip(far / -largest, -MOST_HALF, MOST_HALF)
-        scale = scale.astype(np.float16).astype(np.float32)
-        whole = np.rint(np.divide(x, scale, out=np.zeros_like(x), where=scale != 0))
-        whole = np.clip(whole, low, high)
-        error = np.square(whole * scale - x).sum(-1)
-        better = error < least
-        least = np.where(better, error, least)
-        scales = np.where(better, scale[..., 0], scales)
-        np.copyto(integers, whole.astype(np.int8), where=better[..., None])
-    return integers, scales, float(least.sum(dtype=np.float64))
+        scales = np.clip(far / -largest, -MOST_HALF, MOST_HALF).astype(np.float16)
+        wide = scales.astype(np.float32)
+        error = np.square(integers_of(x, wide, bits) * wide[..., None] - x).sum(-1)
+        best = np.where(error < least, scales, best)
+        least = np.minimum(error, least)
+    return best, float(least.sum(dtype=np.float64))
 
 
 def _finite(tensor: ModelTensor) -> Array:
