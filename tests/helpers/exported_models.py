@@ -31,6 +31,7 @@ class Export:
              to a triangle), "table" (rows of a table that is sliced)
     merged:  one graph with and without caches, by `use_cache_branch`
     window:  keys that a row sees; 0: all
+    named:   the width of heads is a name in the file
     """
 
     form: str = "genai"
@@ -42,6 +43,7 @@ class Export:
     mask: str = "compare"
     merged: bool = False
     window: int = 0
+    named: bool = False
     layers: int = 2
     width: int = 32
     heads: int = 4
@@ -167,17 +169,13 @@ def exported(e: Export, seed: int = 0) -> onnx.ModelProto:
     ]
     if e.positions:
         inputs.append(_info("position_ids", TensorProto.INT64, "batch_size", "sequence_length"))
-    inputs += [
-        _info(
-            f"past_key_values.{c}", kind, "batch_size", e.kv_heads, "past_sequence_length", e.head
-        )
-        for c in e.caches
-    ]
+    width = "kv_cache_dim" if e.named else e.head
+    past, total = (
+        ("batch_size", e.kv_heads, f"{rows}_sequence_length", width) for rows in ("past", "total")
+    )
+    inputs += [_info(f"past_key_values.{c}", kind, *past) for c in e.caches]
     outputs = [_info("logits", TensorProto.FLOAT, "batch_size", "sequence_length", e.words)]
-    outputs += [
-        _info(f"present.{c}", kind, "batch_size", e.kv_heads, "total_sequence_length", e.head)
-        for c in e.caches
-    ]
+    outputs += [_info(f"present.{c}", kind, *total) for c in e.caches]
     wide, own = e.heads * e.head, e.kv_heads * e.head
 
     def ones() -> Array:
@@ -390,16 +388,21 @@ class _Optimum:
 # ---- onnxruntime's answer ------------------------------------------------------------------------
 
 
-def greedy(model: Path | bytes, prompt: Sequence[int], count: int) -> tuple[list[int], list[Array]]:
-    """The likeliest tokens one after the other, and the logits of each."""
+def greedy(
+    model: Path | bytes, prompt: Sequence[int], count: int, width: int = 16
+) -> tuple[list[int], list[Array]]:
+    """The likeliest tokens one after the other, and the logits of each.
+
+    width: of heads, if the model does not declare it
+    """
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     infos = {info.name: info for info in session.get_inputs()}
     outputs = [o.name for o in session.get_outputs()]
     caches = {n: n.replace("past_key_values", "present") for n in infos if n.startswith("past")}
     kinds = {"tensor(float16)": np.float16, "tensor(float)": np.float32}
     state = {
-        n: np.zeros((1, infos[n].shape[1], 0, infos[n].shape[3]), kinds[infos[n].type])
-        for n in caches
+        n: np.zeros((1, shape[1], 0, width if isinstance(shape[3], str) else shape[3]), kinds[kind])
+        for n in caches for shape, kind in [(infos[n].shape, infos[n].type)]
     }  # fmt: skip
     ids, past, made, seen = list(prompt), 0, [], []
     while len(made) < count:

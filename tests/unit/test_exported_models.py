@@ -28,7 +28,8 @@ MODELS = {
     "genai": GENAI,
     "genai without positions": replace(GENAI, positions=False),
     "genai, rotated outside": replace(GENAI, turned=False),
-    "genai, packed": replace(GENAI, packed=True),
+    "genai, packed": replace(GENAI, packed=True, named=True),
+    "genai, named width": replace(GENAI, named=True),
     "genai, window": replace(GENAI, window=5),
     "genai, f16": replace(GENAI, half=True),
     "genai, q4": replace(GENAI, weights="q4"),
@@ -164,6 +165,14 @@ def test_a_mask_that_is_no_comparison() -> None:
     greater = next(n for n in proto.graph.node if n.op_type == "Greater")
     greater.op_type = "Less"
     assert "hides keys" in refused(proto).message
+
+
+def test_attention_without_a_mask() -> None:
+    proto = exported(OPTIMUM)
+    softmax = next(n for n in proto.graph.node if n.op_type == "Softmax")
+    add = next(n for n in proto.graph.node if softmax.input[0] in n.output)
+    softmax.input[0] = add.input[0]
+    assert "hides no keys" in refused(proto).message
 
 
 def test_a_room_that_the_rotation_does_not_have() -> None:

@@ -94,17 +94,18 @@ class ExportedModel:
         past = al.apply("max", al.sub(reshape(last, ()), rows - 1), 0)
         known = NewRows(last, past, rows, self.room)
         states = {c.input: self._state(c) for c in self.signature.caches}
-        values = self._imported(known, ids, states)
+        made = self._imported(known, ids, states)
+        values = made.values
         logits = _of_last(value_of(values, LOGITS), last, rows)
         outputs = {c.output: value_of(values, c.output) for c in self.signature.caches}
         inputs = ((IDS, ids), (LAST, last), *states.items())
         graph = Graph(self.name, inputs, ((LOGITS, cast(logits, F32)), *outputs.items()))
-        graph = with_compared_keys(graph, known)
+        graph = with_compared_keys(graph, known, made.scored)
         declared = {values[n]: kind for n, kind in self.model.types.items() if n in values}
         kinds = {name: kind for name, kind in self.narrow.items() if name in outputs}
         return with_nearest(graph, kinds, declared)
 
-    def _imported(self, known: NewRows, ids: Node, states: Mapping[str, Node]) -> Visible:
+    def _imported(self, known: NewRows, ids: Node, states: Mapping[str, Node]) -> PastImport:
         rows, full = known.rows, self.room - known.rows
         model = self.model
         weights: Visible = {name: model.constant(t) for name, t in model.weights.items()}
@@ -124,7 +125,7 @@ class ExportedModel:
             model, cast(known.past, I64), states, sizes[0], (sizes[1], sizes[2]), values
         )
         made.run(model.nodes)
-        return made.values
+        return made
 
     def _at(self, past: int, rows: int, decls: Mapping[str, TensorDecl]) -> Visible:
         """The model's inputs at a number of past rows."""

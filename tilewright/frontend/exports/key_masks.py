@@ -8,8 +8,9 @@ computed for several numbers of tokens and compared.  A mask of another kind is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tilewright.graph.node import (
     literal,
     node,
     reshape,
+    toposort,
     with_source,
 )
 from tilewright.graph.ops import Array
@@ -71,10 +73,14 @@ class Mask:
     padding: bool = False
 
 
-def with_compared_keys(graph: Graph, rows: NewRows) -> Graph:
-    """Raises UnsupportedOp for a mask that is not such a comparison."""
+def with_compared_keys(graph: Graph, rows: NewRows, scored: Iterable[Node]) -> Graph:
+    """Raises UnsupportedOp for a mask that is not such a comparison, and for scores without one.
+
+    scored: the operands of softmaxes over all keys
+    """
     alone = _from_last(graph, rows.last)
     made: dict[Node, Node] = {}
+    hidden = set[Node]()
     for n in graph.nodes():
         inputs = tuple(made[i] for i in n.inputs)
         found = None if n in alone or n.constant else _masked(n, alone, rows)
@@ -83,13 +89,31 @@ def with_compared_keys(graph: Graph, rows: NewRows) -> Graph:
             made[n] = counted
         elif found is not None:
             scores, mask = found
+            hidden.add(n)
             made[n] = _compared(made[scores], rows, mask, n)
         elif all(a is b for a, b in zip(inputs, n.inputs, strict=True)):
             made[n] = n
         else:
             made[n] = node(n.op, *inputs, source=n.source)
+    for n in scored:
+        if hidden.isdisjoint(toposort([n], _computed_from)):
+            raise _unknown("attention hides no keys", n)
     outputs = tuple((name, made[n]) for name, n in graph.outputs)
     return Graph(graph.name, graph.inputs, outputs)
+
+
+def _computed_from(n: Node) -> tuple[Node, ...]:
+    """The operands of a function of single elements."""
+    return n.inputs if isinstance(n.op, (ops.Elementwise, *ops.VIEWS)) else ()
+
+
+def _unknown(message: str, n: Node) -> UnsupportedOp:
+    return UnsupportedOp(
+        message,
+        hint="Supported are masks that hide keys behind the token's position, with or without a "
+        "window. Export the model with onnxruntime-genai's model builder",
+        **n.source.facts, shape=n.shape,
+    )  # fmt: skip
 
 
 def _from_last(graph: Graph, last: Node) -> frozenset[Node]:
@@ -120,6 +144,7 @@ def _counted(n: Node, rows: NewRows) -> Node | None:
     return reshape(line_of, n.shape)
 
 
+@lru_cache(maxsize=4)  # all layers share a mask
 def _values(n: Node, rows: NewRows) -> dict[int, Array]:
     """By values of `last`."""
     name = getattr(rows.last.op, "name", "")
@@ -164,12 +189,7 @@ def _mask(n: Node, seen: Mapping[int, Array], rows: NewRows) -> Mask:
     for mask in Mask(), Mask(window=width), Mask(padding=True):
         if all(_is(rows.visible(last, mask), found, last) for last, found in seen.items()):
             return mask
-    raise UnsupportedOp(
-        "attention hides keys in a way that is not supported",
-        hint="Supported are masks that hide keys behind the token's position, with or without a "
-        "window. Export the model with onnxruntime-genai's model builder",
-        **n.source.facts, shape=n.shape,
-    )  # fmt: skip
+    raise _unknown("attention hides keys in a way that is not supported", n)
 
 
 def _is(wanted: Array, found: Array, last: int) -> bool:

@@ -91,6 +91,7 @@ class PastImport:
     caches: by the name of the model's input the state of fixed room
     full:   the operands where past and new rows fill the room;  fewer: the same with less past rows
     values: the run-time operands, then also what is made of them
+    scored: operands of softmaxes over all keys
     """
 
     model: Model
@@ -99,6 +100,7 @@ class PastImport:
     full: Size
     fewer: tuple[Size, Size]
     values: Visible
+    scored: list[Node] = field(default_factory=list)
     _kinds: dict[str, Kind] = field(default_factory=dict)
     _later: Visible = field(default_factory=dict)
 
@@ -307,6 +309,8 @@ class PastImport:
 
     def _check(self, each: NodeProto) -> None:
         """Raises UnsupportedOp if an operator reduces an axis of which rows are unused."""
+        if each.op_type == "Softmax" and self._grows(each.input[0]):
+            self.scored.append(self.values[each.input[0]])
         if each.op_type not in COUNTING:
             return
         first, last = each.input[0], each.output[0]

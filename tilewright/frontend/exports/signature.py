@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.base.errors import UnsupportedOp
+from tilewright.frontend.importer import step
 from tilewright.frontend.language.decoder import IDS, LOGITS
 from tilewright.frontend.read import Model, TensorDecl
+from tilewright.frontend.subgraphs import Visible
+from tilewright.graph.node import graph_input
 
 #: Inputs with one value in each run of one sequence, by name, and that value; flags are such.
 CONSTANTS: Mapping[str, int] = {
@@ -69,7 +72,9 @@ def signature_of(model: Model) -> Signature:
     _need(LOGITS in model.outputs, f"the model has no output {LOGITS!r}", outputs=model.outputs)
     found = _caches(model)
     _need(bool(found), "the model has no caches of keys and values", inputs=list(inputs))
-    caches = tuple(_cache(decl, output) for decl, output in found)
+    is_open = any(not isinstance((decl.dims or (None,))[-1], int) for decl, _ in found)
+    width = _width(model) if is_open else None
+    caches = tuple(_cache(decl, output, width) for decl, output in found)
     known = {IDS, MASK, POSITIONS, *CONSTANTS, *(c.input for c in caches)}
     others = [name for name in inputs if name not in known]
     _need(not others, f"the input {(others or [''])[0]!r} is not known", inputs=list(inputs))
@@ -91,16 +96,39 @@ def _caches(model: Model) -> list[tuple[TensorDecl, str]]:
     return found
 
 
-def _cache(decl: TensorDecl, output: str) -> GrowingCache:
+def _cache(decl: TensorDecl, output: str, width: int | None) -> GrowingCache:
+    """width: of heads, if the model does not declare it"""
     dims = decl.dims or ()
-    heads, width = dims[1], dims[3]
-    if not isinstance(heads, int) or not isinstance(width, int):
+    heads, declared = dims[1], dims[3]
+    wide = declared if isinstance(declared, int) else width
+    if not isinstance(heads, int) or wide is None:
         raise UnsupportedOp(
             f"the cache {decl.name!r} does not say how many heads it has, or how wide they are",
             hint=f"{EXPORTS}; its shape is [batch, heads, past, width] with fixed heads and width",
             input=decl.name, shape=list(dims),
         )  # fmt: skip
-    return GrowingCache(decl.name, output, heads, width, decl.widened_from or "")
+    return GrowingCache(decl.name, output, heads, wide, decl.widened_from or "")
+
+
+def _width(model: Model) -> int | None:
+    """How wide the keys are that the first GroupQueryAttention adds to its cache."""
+    decls = {decl.name: decl for decl in model.inputs}
+    values: Visible = {
+        name: graph_input(name, (1, 1), decls[name].dtype)
+        for name in (IDS, MASK, POSITIONS) if name in decls
+    }  # fmt: skip
+    values |= {name: model.constant(tensor) for name, tensor in model.weights.items()}
+    for each in model.nodes:
+        if each.op_type == "GroupQueryAttention":
+            heads = {a.name: int(a.i) for a in each.attribute}
+            own = heads["kv_num_heads"]
+            key, packed = each.input[1], heads["num_heads"] + 2 * own
+            columns = values[key or each.input[0]].shape[2]
+            return columns // (own if key else packed)
+        if not all(name in values for name in each.input if name):
+            return None
+        step(model, each, values)
+    return None
 
 
 def _need(holds: bool, message: str, **facts: object) -> None:
