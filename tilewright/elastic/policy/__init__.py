@@ -2,6 +2,8 @@
 
 `tasks.py` describes the GPU and the models, `events.py` events and actions, `scheduler.py` the
 function from events to actions, and `policies.py` the policies: ours, and common ones.
+`feedback.py`, `baseline.py` and `sequential_test.py` correct times and margins from answered
+requests.  `lab/simulator/` simulates a GPU to try a policy on.
 """
 
 from tilewright.elastic.policy.budgets import Hold, holds

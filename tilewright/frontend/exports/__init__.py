@@ -1,7 +1,9 @@
 """Language models that were exported to ONNX with caches that grow.
 
 Input: a model file.  Output: `ExportedModel`, which makes graphs for any number of new tokens with
-caches of a fixed room, or a typed error that names what is not supported.
+caches of a fixed size, or a typed error that names what is not supported.  `signature.py` finds the
+meaning of each input, `past_rows.py` gives caches their fixed size, and `key_masks.py` turns masks
+into comparisons.
 """
 
 from tilewright.frontend.exports.exported_model import ExportedModel

@@ -1,7 +1,9 @@
 """The WebAssembly target: loops to Wasm IR, three passes, bytes.
 
 Input: `TileFn`s and a `WasmTarget`.  Output: kernels, linked modules and the plan driver.  All are
-encoded from one instruction table; no other compiler is used.
+encoded from one instruction table; no other compiler is used.  `choices.py` has the settings of
+products that are fixed (docs/primitives.md), `driver.py` the plan driver that all workers run, and
+`worker_loop.py` the loop of one worker.
 """
 
 from tilewright.targets.wasm.driver import driver

@@ -1,1 +1,5 @@
-"""Matrix products by matrix units (tensor cores, subgroup matrices)."""
+"""Matrix products by matrix units (tensor cores, subgroup matrices).
+
+`tiles.py` makes the loops.  Operands are staged in whole vectors (`vector_staging.py`) or copied
+asynchronously (`operands.py`, `async_copies.py`).
+"""
