@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,5 +95,20 @@ def test_what_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
         tw.language_model(folder / "model.gguf", host="abacus")
     with pytest.raises(UsageError, match="trained for 128"):
         tw.language_model(folder / "model.gguf", context=129, cache=tmp_path)
+    for options in ({"context": 0}, {"threads": 0}):
+        with pytest.raises(UsageError):
+            tw.language_model(folder / "model.gguf", cache=folder / "cache", **options)
     with pytest.raises(InputError, match="no message"):
         tw.language_model(folder / "model.gguf", cache=folder / "cache").chat([])
+
+
+def test_a_damaged_bundle_in_the_cache_is_named(folder: Path, tmp_path: Path) -> None:
+    open_ = partial(tw.language_model, folder / "model.gguf", threads=1, cache=tmp_path)
+    open_().close()
+    (bundle,) = tmp_path.iterdir()
+    for blob in (bundle / "blobs").glob("*.json"):
+        blob.write_bytes(b"{}")
+    with pytest.raises(BundleCorrupt, match=f"Delete {bundle}"):
+        open_()
+    shutil.rmtree(bundle)
+    open_().close()

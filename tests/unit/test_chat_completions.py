@@ -240,6 +240,8 @@ def test_a_prompt_that_does_not_fit(client: TestClient) -> None:
         found = ask(client, stream=stream, messages=[{"role": "user", "content": content}])
         assert found.status_code == 400
         assert found.json()["error"]["code"] == "context_length_exceeded"
+        found = ask(client, stream=stream, messages=HELLO * 50_000)
+        assert found.json()["error"]["code"] == "context_length_exceeded"
 
 
 def test_a_model_without_a_template(client: TestClient) -> None:

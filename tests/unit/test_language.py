@@ -161,6 +161,12 @@ def test_a_tokenizer_that_panics(tmp_path: Path) -> None:
         Language(TextAssets(json.dumps(lying).encode(), text.facts), model.words)
 
 
+def test_a_text_that_is_not_unicode(tmp_path: Path) -> None:
+    """As arguments of commands and JSON may have them."""
+    with pytest.raises(InputError, match="character at 1"):
+        language_of(tmp_path, merges().write).vocabulary.encode("a\ud83d")
+
+
 def test_a_token_that_is_there_twice(tmp_path: Path) -> None:
     def twice(writer: GGUFWriter) -> None:
         writer.add_tokenizer_model("gpt2")

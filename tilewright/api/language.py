@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.api.hosts import LONGEST, check_host, open_runner, targets_of, variants_of
 from tilewright.api.language_bundles import cached_bundle, is_language_source
 from tilewright.base.abi import MOST_WORKERS
-from tilewright.base.errors import InvalidModel, UsageError
+from tilewright.base.errors import BundleCorrupt, InvalidModel, UsageError
 from tilewright.bundle import is_bundle, open_bundle
 from tilewright.compiler import Options, Progress
 from tilewright.language import CacheSession, Language, LanguageModel, Run
@@ -64,10 +64,20 @@ def language_model(
         report = on_progress or (lambda _what, _done, _total: None)
         kept = Path(cache) if cache else None
         folder = cached_bundle(place, options, context, kept, report, weights)
+    try:
+        return _opened(folder, host, threads, own=not given)
+    except BundleCorrupt as error:
+        if given:
+            raise
+        hint = f"Delete {folder}, which keeps the compiled file: it is compiled again"
+        raise BundleCorrupt(error.message, hint=hint, **error.facts) from error
+
+
+def _opened(folder: Path, host: str, threads: int | None, own: bool) -> LanguageModel:
     bundle = open_bundle(folder)
     language = Language.of(bundle)
     with ExitStack() as stack:
-        run = stack.enter_context(_runner(host, folder, threads, own=not given))
+        run = stack.enter_context(_runner(host, folder, threads, own))
         session = CacheSession(run, bundle.manifest)
         return LanguageModel(language, session, host, stack.pop_all().close)
 
@@ -85,7 +95,7 @@ def _runner(host: str, folder: Path, threads: int | None, own: bool) -> Generato
     from tilewright.hosts.wasmtime import WasmtimeHost
 
     seconds = None if own else LONGEST
-    found = WasmtimeHost(folder, threads=threads or _cores(), seconds=seconds)
+    found = WasmtimeHost(folder, threads=_cores() if threads is None else threads, seconds=seconds)
     yield lambda inputs: found.run(inputs).outputs
 
 

@@ -66,6 +66,8 @@ def open_source(
     loose:   what products may round their other operand to, as of `ops.Weight`
     weights: bits of a folder's weights, by default those of its files
     """
+    if context is not None and context < 1:
+        raise UsageError(f"a context cannot hold {context} tokens", hint="Ask for one or more")
     # which needs packages that other models do without
     from tilewright.language import Language, RoundedWeights, folder_text, gguf_text
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tilewright.base.errors import InputError, InvalidModel
 from tilewright.bundle import Bundle
+from tilewright.bundle.format import MALFORMED
 
 TOKENIZER, LANGUAGE = "tokenizer.json", "language.json"
 
@@ -70,7 +71,7 @@ def text_assets(bundle: Bundle) -> TextAssets:
         )
     try:
         facts = msgspec.json.decode(bundle.read(refs[LANGUAGE]), type=LanguageFacts)
-    except msgspec.DecodeError as cause:
+    except MALFORMED as cause:
         raise InvalidModel(
             f"{LANGUAGE} of the bundle cannot be read: {cause}",
             hint="docs/bundle.md describes it", bundle=str(bundle.folder),

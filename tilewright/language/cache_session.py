@@ -27,14 +27,15 @@ class CacheSession:
     def __init__(self, run: Run, manifest: Manifest) -> None:
         """Raises InputError if the bundle is not a language model."""
         names = {info.name for info in manifest.inputs}
-        if {IDS, LAST} - names or not manifest.states or ROWS not in manifest.dims:
+        rooms = {state.shape[-2] for state in manifest.states if len(state.shape) > 1}
+        if {IDS, LAST} - names or not rooms or ROWS not in manifest.dims:
             raise InputError(
                 "the bundle is no language model",
                 hint="docs/language-models.md says what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run = run
         self._sizes = sorted(manifest.dims[ROWS])
-        self.room = manifest.states[0].shape[-2]
+        self.room = min(rooms)
         self.ids: list[int] = []
 
     def read(self, ids: Sequence[int], stopped: Stopped = lambda: False) -> Array | None:

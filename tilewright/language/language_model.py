@@ -152,7 +152,7 @@ class Language:
         """The bundle's.  Raises InputError for a bundle without one, InvalidModel."""
         text = text_assets(bundle)
         shapes = {info.name: info.shape for info in bundle.manifest.outputs}
-        words = shapes.get(LOGITS, (0,))[-1]
+        words = (shapes.get(LOGITS) or (0,))[-1]
         return cls(text, words if isinstance(words, int) else 0)
 
     def prompt(self, messages: Sequence[Message]) -> str:

@@ -7,12 +7,13 @@ become bytes one by one, so that whoever streams them can wait for whole charact
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tokenizers import AddedToken, Tokenizer
 
-from tilewright.base.errors import InvalidModel
+from tilewright.base.errors import InputError, InvalidModel
 from tilewright.language.assets import LanguageFacts, TextAssets
 
 SPACE = "▁"
@@ -51,9 +52,13 @@ class Vocabulary:
         """Ids of a text, the beginning included.
 
         special: whether names of control tokens in it mean these
+
+        Raises InputError for a text that is not Unicode, InvalidModel.
         """
-        self._tokenizer.encode_special_tokens = not special
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        _check_unicode(text)
+        with _told("cannot cut this text"):
+            self._tokenizer.encode_special_tokens = not special
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         begin = self.facts.begin
         return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
 
@@ -77,17 +82,10 @@ class Vocabulary:
 
 def tokenizer_of(contents: bytes) -> Tokenizer:
     """Of the contents of tokenizer.json.  Raises InvalidModel."""
-    try:
+    with _told("cannot be read"):
         tokenizer = Tokenizer.from_str(contents.decode())
-    except BaseException as cause:  # the package raises nothing narrower, and panics
-        if isinstance(cause, _ENDS_OF_PROGRAMS):
-            raise
-        raise InvalidModel(
-            f"the vocabulary cannot be read: {cause}"[:200],
-            hint="tokenizer.json is damaged, or needs a newer version of the package tokenizers",
-        ) from cause
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
     return tokenizer
 
 
@@ -97,11 +95,35 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
     words: how many tokens the model has logits for
     """
     tokenizer = tokenizer_of(text.tokenizer)
-    count, begin = tokenizer.get_vocab_size(), text.facts.begin
+    count, added = tokenizer.get_vocab_size(), tokenizer.get_added_tokens_decoder()
+    begin = text.facts.begin
     if not 0 < count <= words or not 0 <= (begin or 0) < words:
         raise InvalidModel(
             f"the vocabulary has {count} tokens, the model {words}",
             hint="tokenizer.json belongs to another model", tokens=count, words=words, begin=begin,
         )  # fmt: skip
-    added = tokenizer.get_added_tokens_decoder()
     return Vocabulary(text.facts, words, frozenset(text.facts.ends), tokenizer, added)
+
+
+@contextmanager
+def _told(what: str) -> Generator[None]:
+    """What the package tokenizers does inside: it raises nothing narrow, and panics."""
+    try:
+        yield
+    except BaseException as cause:
+        if isinstance(cause, _ENDS_OF_PROGRAMS):
+            raise
+        raise InvalidModel(
+            f"the vocabulary {what}: {cause}"[:200],
+            hint="tokenizer.json is damaged, or needs a newer version of the package tokenizers",
+        ) from cause
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as cause:
+        raise InputError(
+            f"the text has half a character at {cause.start}",
+            hint="Decode it as UTF-8, with errors='replace' for unknown bytes",
+        ) from cause

@@ -175,6 +175,8 @@ class _Answering(Response):
     def _begun(self) -> ChatAnswer:
         """Raises ChatError for a prompt that does not fit."""
         of, most = self._asked, self._model.context
+        if len(of.messages) > most:
+            raise _too_long(f"{len(of.messages)} messages", most)
         try:
             answer = self._model.chat(
                 of.messages, min(of.most or most, most), of.stop, temperature=of.temperature,
@@ -183,10 +185,7 @@ class _Answering(Response):
         except (InputError, UsageError) as error:
             raise ChatError(f"{error.message}. {error.hint}", "messages") from error
         if len(answer.prompt) > most:
-            raise ChatError(
-                f"The messages have {len(answer.prompt)} tokens, and the context holds {most}",
-                "messages", "context_length_exceeded",
-            )  # fmt: skip
+            raise _too_long(f"{len(answer.prompt)} tokens", most)
         return answer
 
     async def _whole(self, answer: ChatAnswer) -> dict[str, object]:
@@ -274,6 +273,13 @@ async def _while_there(receive: Receive, work: Coroutine[object, object, None]) 
             task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _too_long(what: str, most: int) -> ChatError:
+    return ChatError(
+        f"The request has {what}, and the context holds {most} tokens", "messages",
+        "context_length_exceeded",
+    )  # fmt: skip
 
 
 def _no_model(name: str) -> ChatError:
