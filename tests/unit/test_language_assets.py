@@ -1,4 +1,4 @@
-"""The text assets of bundles, damaged in all ways: an answer or a typed error, never a traceback."""
+"""Damaged text assets of bundles: an answer or a typed error, never a traceback."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def damaged(data: bytes, rng: Random) -> bytes:
 
 def test_a_bundle_that_is_no_language_model(tmp_path: Path) -> None:
     text = text_of(tmp_path, pieces().write).files()
-    with pytest.raises(InputError, match="no language.json"):
+    with pytest.raises(InputError, match=r"no language\.json"):
         text_assets(bundle_of(tmp_path, {"tokenizer.json": b""}))
     for shape in ((), ("n",), (1, 1, "n")):
         logits = TensorInfo(name="logits", dtype="f32", shape=shape)
