@@ -2,7 +2,7 @@
 
 A benchmark is a file in a folder of this package whose `main` takes a `Run` and options: NAME is
 the folder and the file ("wasm.kernels").  Its options are the parameters of `main` and those of
-`shared`; its help is the file's docstring.  Listing imports no benchmark.
+`Command`; its help is the file's docstring.  Listing imports no benchmark.
 """
 
 from __future__ import annotations
@@ -26,11 +26,6 @@ PROGRAM = "python -m benchmarks"
 HERE = Path(__file__).parent
 
 
-def shared(commit: Commit = "", write: Write = True) -> Run:
-    """The options of all benchmarks."""
-    return Run(commit, write)
-
-
 def benchmarks() -> Mapping[str, str]:
     """Names, each with the first line of its file."""
     found = {}
@@ -43,18 +38,22 @@ def benchmarks() -> Mapping[str, str]:
     return found
 
 
-def command(main: Callable[..., None]) -> Callable[..., None]:
-    """`main` with the options of all benchmarks instead of its first parameter."""
-    _, *own = signature(main, eval_str=True).parameters.values()
-    common = list(signature(shared, eval_str=True).parameters.values())
+class Command:
+    """`main` of a benchmark.  The options of all benchmarks stand for its first parameter."""
 
-    def called(**given: object) -> None:
-        made = shared(**{p.name: given.pop(p.name) for p in common})  # type: ignore[arg-type]
-        main(made, **given)
+    def __init__(self, name: str, main: Callable[..., None]) -> None:
+        self.name, self.main = name, main
+        self.__annotations__ = {}  # Typer finds the types in the signature
 
-    keywords = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*own, *common)]
-    called.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
-    return called
+    def __call__(self, commit: Commit = "", write: Write = True, **own: object) -> None:
+        self.main(Run(self.name, commit, write), **own)
+
+    @property
+    def __signature__(self) -> Signature:
+        """What Typer makes options of."""
+        _, *own = signature(self.main, eval_str=True).parameters.values()
+        _, *shared, _ = signature(type(self).__call__, eval_str=True).parameters.values()
+        return Signature([p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*own, *shared)])
 
 
 def application(name: str) -> typer.Typer:
@@ -68,7 +67,7 @@ def application(name: str) -> typer.Typer:
     )
     # \b: the lines of a paragraph stay as they are
     about = "\n\n".join(f"\b\n{part}" for part in (module.__doc__ or "").split("\n\n"))
-    app.command(name, help=about)(command(module.main))
+    app.command(name, help=about)(Command(name, module.main))
     app.callback()(lambda: None)  # its presence makes the name a part of the command line
     return app
 

@@ -31,23 +31,30 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """Where a benchmark's rows go.
+    """Where the rows of a benchmark go: into results/BENCHMARK.json.
 
-    commit: what is measured, where there is no git;  writes: else rows are only shown
+    benchmark: its name, as the runner lists it;  commit: what is measured, where there is no git;
+    writes: False only shows rows.  A benchmark that writes a second file names its `part`: that
+    file is results/BENCHMARK.PART.json.
     """
 
+    benchmark: str
     commit: str = ""
     writes: bool = True
 
     def show(self, row: Row) -> None:
         print(json.dumps(row), flush=True)
 
-    def save(self, name: str, rows: Sequence[Row], **facts: object) -> None:
-        """Writes results/NAME.json anew, with everything needed to read the rows later."""
+    def file(self, part: str = "") -> str:
+        """The name of a result file, without its folder and ending."""
+        return f"{self.benchmark}.{part}" if part else self.benchmark
+
+    def save(self, rows: Sequence[Row], *, part: str = "", **facts: object) -> None:
+        """Writes the file anew, with everything needed to read the rows later."""
         if not self.writes:
             return
         record = {
-            "name": name,
+            "name": self.file(part),
             "date": today(),
             "commit": self.commit or commit(),
             "machine": machine(),
@@ -56,23 +63,26 @@ class Run:
             "rows": list(rows),
         }
         RESULTS.mkdir(exist_ok=True)
-        records.write(RESULTS / f"{name}.json", record)
+        records.write(RESULTS / f"{self.file(part)}.json", record)
 
-    def merge(self, name: str, rows: Sequence[Row], key: Sequence[str], **facts: object) -> None:
-        """Replaces the rows of results/NAME.json with the same `key`; the others stay.
+    def merge(
+        self, rows: Sequence[Row], key: Sequence[str], *, part: str = "", **facts: object
+    ) -> None:
+        """Replaces the rows of the file with the same `key`; the others stay.
 
         Rows may come from different runs, so each has its date, commit and processor.  Parts of the
         key that an older row lacks count as equal.
         """
         own = {"date": today(), "commit": self.commit or commit(), "cpu": cpu()}
         new = [{**row, **own} for row in rows]
-        kept = [old for old in rows_of(name) if not any(_replaces(row, old, key) for row in new)]
-        self.save(name, kept + new, **facts)
+        stored = rows_of(self.file(part))
+        kept = [old for old in stored if not any(_replaces(row, old, key) for row in new)]
+        self.save(kept + new, part=part, **facts)
 
-    def keep(self, name: str, row: Row, key: Sequence[str], **facts: object) -> None:
+    def keep(self, row: Row, key: Sequence[str], *, part: str = "", **facts: object) -> None:
         """Shows a row and merges it at once: the run may be ended before its last row."""
         self.show(row)
-        self.merge(name, [row], key, **facts)
+        self.merge([row], key, part=part, **facts)
 
 
 def _replaces(row: Row, old: Row, key: Sequence[str]) -> bool:

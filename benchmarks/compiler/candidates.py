@@ -1,9 +1,9 @@
 """How many candidates the kernels of models have, how fast they are made, what scratch they need.
 
-Input: ONNX models of full size; K0 to K3 always.  Output: results/candidates.json: per model the
-sizes of spaces, milliseconds of one space and of one candidate (loops, code, module; the fastest of
-some; median and worst over all kernels and a sample of their candidates), and the share of them
-whose scratch memory fits into several sizes.
+Input: ONNX models of full size; K0 to K3 always.  Output: results/compiler.candidates.json: per
+model the sizes of spaces, milliseconds of one space and of one candidate (loops, code, module; the
+fastest of some; median and worst over all kernels and a sample of their candidates), and the share
+of them whose scratch memory fits into several sizes.
 
     python -m benchmarks compiler.candidates minilm.onnx mobilenet_v2.onnx [--sample 6]
 """
@@ -124,6 +124,6 @@ def main(
     sample: Annotated[int, typer.Option(min=1, help="Candidates that are made, of each.")] = 6,
     length: Annotated[int, typer.Option(min=1, help="Size of named dimensions.")] = 128,
 ) -> None:
-    run.keep("candidates", row("K0-K3", paper_kernels(), 4 * sample), ("name",))
+    run.keep(row("K0-K3", paper_kernels(), 4 * sample), ("name",))
     for model in models or ():
-        run.keep("candidates", row(model.stem, model_kernels(model, length), sample), ("name",))
+        run.keep(row(model.stem, model_kernels(model, length), sample), ("name",))

@@ -1,6 +1,6 @@
 """How fast the compiler is: seconds over the number of nodes, milliseconds per kernel, MiniLM.
 
-Input: the MiniLM model that scripts/demo writes.  Output: results/compile_curve.json.  Everything
+Input: the MiniLM model that scripts/demo writes.  Output: results/compiler.curve.json.  Everything
 but reading the file and writing weights, all builds; per kernel from schedule to checked bytes,
 each build for itself.  Seconds of the clock, and of the processor, which a shared machine changes
 less.
@@ -106,4 +106,4 @@ def main(
     for found in (row, kernel_row(compiled, repeats)):
         rows.append(found)
         run.show(found)
-    run.save("compile_curve", rows, load_average=[round(x, 1) for x in os.getloadavg()])
+    run.save(rows, load_average=[round(x, 1) for x in os.getloadavg()])

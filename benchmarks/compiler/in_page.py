@@ -1,6 +1,6 @@
 """The compiler in a page with Pyodide, compared with CPython: start and compile times.
 
-Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/client_compiler.json:
+Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/compiler.in_page.json:
 per browser the start of Python and of the compiler's modules, and milliseconds per candidate; the
 same candidates in CPython.  A first visit: profiles are empty, but everything is on this machine.
 
@@ -153,4 +153,4 @@ def main(
     for one in rows:
         run.show(one)
     sizes = {name: (core() / name).stat().st_size for name in FILES} | {"source": len(source_zip())}
-    run.save("client_compiler", rows, bytes=sizes)
+    run.save(rows, bytes=sizes)

@@ -1,7 +1,7 @@
 """Whether a bound on the slowdown is kept on the simulated GPU, with several ways to hold back.
 
-Input: workloads below, variants of our policy.  Output: results/bound.json; a row is a variant of a
-workload under a bound, all arrivals and seeds together:
+Input: workloads below, variants of our policy.  Output: results/corun.bound.json; a row is a
+variant of a workload under a bound, all arrivals and seeds together:
 
 * over: share of the requests whose time from their begin exceeds the bound: interference; later:
   the same of the second half of each run, when wrong curves may have been noticed;
@@ -229,4 +229,4 @@ def main(
     for label in variant or VARIANTS:
         for name in workload or SUBJECTS:
             for most in bound or BOUNDS:
-                run.keep("bound", row(name, label, most, requests), KEY)
+                run.keep(row(name, label, most, requests), KEY)

@@ -1,7 +1,7 @@
 """How much longer a critical request takes if normal work must leave completely: a bound's floor.
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads.  Output:
-results/corun_floor.json: requests of a workload's first critical model, over the median of those
+results/corun.floor.json: requests of a workload's first critical model, over the median of those
 that come with pauses and have nothing beside them:
 
     nothing, no pauses            one after the other
@@ -155,4 +155,4 @@ def main(
         for name in pair or [f"MDTB-{letter}" for letter in "ABCD"]:
             for number in sms or (8, 30):
                 for row in rows_of(name, number, seconds, Path(folder)):
-                    run.keep("corun_floor", gpu | row, KEY, machine=machine)
+                    run.keep(gpu | row, KEY, machine=machine)

@@ -2,8 +2,8 @@
 
 The coordinator, the agents of normal models and their turns are real, kernels are times.
 
-Input: none.  Output: results/corun_turns.json; a row is a number of normal models, and of those
-that run at once.  Nobody may stay beside a request:
+Input: none.  Output: results/corun.host_turns.json; a row is a number of normal models, and of
+those that run at once.  Nobody may stay beside a request:
 
 * p50, p90, p99: microseconds from a request's begin to when its thread has seen the end;
 * in_vain: runs of normal kernels that were started while a request ran, for each request;
@@ -133,4 +133,4 @@ def row(models: int, together: int, seconds: float) -> Row:
 
 def main(run: Run, seconds: Annotated[float, typer.Option(help="Of each row.")] = 5.0) -> None:
     for models, together in CASES:
-        run.keep("corun_turns", row(models, together, seconds), KEY)
+        run.keep(row(models, together, seconds), KEY)

@@ -1,9 +1,9 @@
 """A critical model beside a normal one on an NVIDIA GPU, by every policy.
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads (lab/workloads), or two ONNX
-files.  Output: results/corun.json, a row for each pair, policy, bound, number of SMs and seed.
-Each row has a fixed time, and rows are saved as they come, so a run may be ended early; rows of
-other settings and cards stay.  What was refused is a row with an `error`.
+files.  Output: results/corun.policies.json, a row for each pair, policy, bound, number of SMs and
+seed. Each row has a fixed time, and rows are saved as they come, so a run may be ended early; rows
+of other settings and cards stay.  What was refused is a row with an `error`.
 
 * p50, p99, p999: the critical model's latency, waiting included, over its time alone;
   `service_p50`, ...: from its begin, which a bound is on;
@@ -322,7 +322,9 @@ def main(
     ] = None,
     ahead: Annotated[int, typer.Option(min=1, help="Launches of a normal model in flight.")] = 2,
     on_cpu: Annotated[bool, typer.Option("--on-cpu", help="To see that it works.")] = False,
-    out: Annotated[str, typer.Option(metavar="NAME", help="results/NAME.json.")] = "corun",
+    part: Annotated[
+        str, typer.Option(metavar="NAME", help="Writes results/corun.policies.NAME.json.")
+    ] = "",
 ) -> None:
     if models and len(models) < 2:
         raise UsageError("--model is needed twice at least", hint="The critical one comes first")
@@ -340,7 +342,7 @@ def main(
 
     def keep(rows: Sequence[Row]) -> None:
         gpu = {"gpu": machine.get("gpu")}
-        run.merge(out, [gpu | row for row in rows], KEY, machine=machine)
+        run.merge([gpu | row for row in rows], KEY, part=part, machine=machine)
 
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
         for each in pairs_of(asked, Path(folder)):

@@ -1,6 +1,6 @@
 """What the second form of CUDA kernels costs alone, and how soon it makes room, on an NVIDIA GPU.
 
-Input: a GPU with its driver, the extra `cuda`.  Output: results/elastic.json.
+Input: a GPU with its driver, the extra `cuda`.  Output: results/cuda.elastic.json.
 
 * alone: a plan in both forms by turns, each as one CUDA graph, by the GPU's clock: a product on the
   whole GPU, a model on a few multiprocessors; both give the same bits;
@@ -163,7 +163,7 @@ def main(
             if begins(name, only):
                 host = loaded(name, known.get(name), sms, Path(folder, str(number)))
                 row = {"what": "alone", "blocks": None} | alone(name, host, rounds)
-                run.keep("elastic", row, key, machine=machine)
+                run.keep(row, key, machine=machine)
         if not only or "room" in only:
             for row in room(known["GEMM 4096"], requests, Path(folder, "room"), 1):
-                run.keep("elastic", {"what": "room"} | row, key, machine=machine)
+                run.keep({"what": "room"} | row, key, machine=machine)

@@ -1,7 +1,7 @@
 """Kernels that others wrote, made elastic: how many, whether both compile, and the same bits.
 
-Input: folders with CUDA sources, which stay where they are.  Output: results/foreign.json, a row
-for each kernel with counts and reasons, none of its text.
+Input: folders with CUDA sources, which stay where they are.  Output: results/cuda.foreign.json, a
+row for each kernel with counts and reasons, none of its text.
 
 * text: `transform` gives elastic forms, or a reason;
 * NVRTC: the device's part of the file compiles before and after (no GPU is needed);
@@ -288,4 +288,4 @@ def main(
             print(f"# {name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps(summary(rows), indent=1))
     if not only and parts == 1:
-        run.save("foreign", rows, summary=summary(rows))
+        run.save(rows, summary=summary(rows))

@@ -1,7 +1,8 @@
 """Elastic forms of kernels of the usual kinds on an NVIDIA GPU: bits under eviction, and cost.
 
-Input: a GPU with its driver, the extras `cuda` and `elastic`.  Output: results/foreign_gpu.json.
-The kernels are those of tests/elastic_sources/samples.cu, on sizes that fill a GPU.
+Input: a GPU with its driver, the extras `cuda` and `elastic`.  Output:
+results/cuda.foreign_gpu.json. The kernels are those of tests/elastic_sources/samples.cu, on sizes
+that fill a GPU.
 
 * what "forms": each kernel, plain and elastic; ratio: elastic over plain;  each: tiles of a task;
   task_us: how long a task takes a worker, and so at most who asks for room;
@@ -181,4 +182,4 @@ def main(
     for name in padded_names(made):
         rows.append(padding(plain, padded, name, rounds))
         run.show(rows[-1])
-    run.save("foreign_gpu", rows, machine=nvidia_machine())
+    run.save(rows, machine=nvidia_machine())

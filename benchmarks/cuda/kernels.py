@@ -1,8 +1,8 @@
 """Kernels of the CUDA target on an NVIDIA GPU, by the GPU's own clock, beside cuBLAS.
 
-Input: a GPU with its driver, the extra `cuda`.  Output: results/nvidia.json.  A plan of one kernel
-is repeated in one CUDA graph, as cuBLAS's products are; both run by turns.  Random data; outputs
-are compared before anything is timed.
+Input: a GPU with its driver, the extra `cuda`.  Output: results/cuda.kernels.json.  A plan of one
+kernel is repeated in one CUDA graph, as cuBLAS's products are; both run by turns.  Random data;
+outputs are compared before anything is timed.
 
     python -m benchmarks cuda.kernels [--only K0] [--rounds 5]
 """
@@ -76,5 +76,5 @@ def main(run: Run, only: Only = None, rounds: Rounds = 5) -> None:
             ours = OnCuda(device, case, Path(folder, str(number)))
             rows.append(measure(ours, torch, case, rounds))
             run.show(rows[-1])
-    facts = {"machine": nvidia_machine(), "versions": versions(torch)}
-    run.merge("nvidia", rows, ("case",), **facts)
+    facts: Row = {"machine": nvidia_machine(), "versions": versions(torch)}
+    run.merge(rows, ("case",), **facts)

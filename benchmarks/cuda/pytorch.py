@@ -1,6 +1,6 @@
 """Whole models on an NVIDIA GPU: Tilewright's CUDA kernels beside PyTorch, batch 1, f32.
 
-Input: a GPU, PyTorch with torchvision and transformers.  Output: results/nvidia_models.json.
+Input: a GPU, PyTorch with torchvision and transformers.  Output: results/cuda.pytorch.json.
 Models have random weights; PyTorch exports them to ONNX, so both compute the same numbers, which is
 checked.  TF32 is off.  Timed by turns, from submission to the answer's end, inputs and outputs on
 the GPU: ours is a CUDA graph, PyTorch's both eager, as most call it, and captured as a CUDA graph,
@@ -216,5 +216,5 @@ def main(run: Run, only: Only = None, rounds: Rounds = 5) -> None:
         for number, name in enumerate(chosen(MODELS, only)):
             rows.append(measure(device, name, rounds, Path(folder, str(number))))
             run.show(rows[-1])
-    facts = {"machine": nvidia_machine(), "versions": versions(torch)}
-    run.merge("nvidia_models", rows, ("model",), **facts)
+    facts: Row = {"machine": nvidia_machine(), "versions": versions(torch)}
+    run.merge(rows, ("model",), **facts)

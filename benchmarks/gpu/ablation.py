@@ -1,6 +1,6 @@
 """What each feature of a GPU is worth: the best kernel with all of them, and with each withheld.
 
-Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu_ablation.json.  All candidates of
+Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.ablation.json.  All candidates of
 a kernel that the device runs lie beside each other in one bundle and are timed by turns, by the
 GPU's own clock; without a feature the best is that of the candidates that do not need it.  A whole
 model is loaded again without the feature instead.  Inputs of kernels are zeros.  It checks no
@@ -330,7 +330,7 @@ def main(run: Run, only: Only = None, smoke: Smoke = False) -> None:
         """At once: a run on a lent GPU may be cut off."""
         nonlocal last
         gpu = known["machine"].get("gpu")
-        run.keep("gpu_ablation", {"gpu": gpu, **row}, ("gpu", "case"), **known)
+        run.keep({"gpu": gpu, **row}, ("gpu", "case"), **known)
         begun, last = last, time.monotonic()
         print(f"{row['case']}: {last - begun:.1f} s", file=sys.stderr, flush=True)
 

@@ -1,9 +1,9 @@
 """Tuning a whole 12-layer encoder on a GPU, through Dawn in Node: seconds, candidates, gain.
 
-Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu_tuning.json.  RoBERTa-base's
-sizes, 384 tokens, random weights; the page's own tuner goes on from the compiler's defaults until
-it has nothing left to try or the time is over.  The gain is that of whole inferences by the GPU's
-own clock, by turns with the model as it was built.
+Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.encoder_tuning.json.
+RoBERTa-base's sizes, 384 tokens, random weights; the page's own tuner goes on from the compiler's
+defaults until it has nothing left to try or the time is over.  The gain is that of whole inferences
+by the GPU's own clock, by turns with the model as it was built.
 
     python -m benchmarks gpu.encoder_tuning [--seconds 20] [--smoke]
 """
@@ -83,4 +83,4 @@ def main(
     row = {"model": "RoBERTa-base", **vars(sizes), "most_seconds": seconds, **found}
     run.show(row)
     if not smoke:
-        run.save("gpu_tuning", [row], **facts(dawn))
+        run.save([row], **facts(dawn))

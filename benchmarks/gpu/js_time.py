@@ -1,7 +1,7 @@
 """How long JavaScript works for a run of a 12-layer encoder on WebGPU, the device's time aside.
 
 Input: Node with the npm packages `webgpu` and `puppeteer-core`, Chromium, an adapter.  Output:
-results/gpu_js_time.json, a row per host.  In Chromium it is the engine as pages have it: the page's
+results/gpu.js_time.json, a row per host.  In Chromium it is the engine as pages have it: the page's
 thread and the worker's, messages included.  In Node it is the engine's own code in one thread,
 with new arrays for the outputs and with those of the run before.
 
@@ -141,4 +141,4 @@ def main(
             about = {"host": name, "adapter": found["adapter"], "model": "RoBERTa-base"}
             rows.append({**about, **vars(sizes), **figures(found)})
             run.show(rows[-1])
-    run.merge("gpu_js_time", rows, ("host", "width"), **facts(require_dawn()))
+    run.merge(rows, ("host", "width"), **facts(require_dawn()))

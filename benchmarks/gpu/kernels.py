@@ -1,9 +1,9 @@
 """Kernels of the WGSL target on a real GPU, through Dawn in Node: TFLOP/s, beside cuBLAS.
 
-Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.json.  The engine's own backend
-repeats a plan of one kernel in one submission, and its time is that of the GPU's own clock.  Beside
-it: a WGSL kernel that copies memory and, where PyTorch sees the GPU, cuBLAS in f32 without TF32, by
-turns with ours.  Random data; outputs are compared before anything is timed.
+Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.kernels.json.  The engine's own
+backend repeats a plan of one kernel in one submission, and its time is that of the GPU's own
+clock.  Beside it: a WGSL kernel that copies memory and, where PyTorch sees the GPU, cuBLAS in f32
+without TF32, by turns with ours.  Random data; outputs are compared before anything is timed.
 
     python -m benchmarks gpu.kernels [--only K0] [--rounds 5] [--smoke]
 """
@@ -108,7 +108,7 @@ def main(
             rows.append(measure(ours, torch, case, rounds))
             ours.model.dispose()
             run.show(rows[-1])
-    run.merge("gpu", rows, ("case",), **facts(dawn, torch) | moved)
+    run.merge(rows, ("case",), **facts(dawn, torch) | moved)
 
 
 def shown(host: BrowserHost, dawn: Dawn, folder: Path) -> None:

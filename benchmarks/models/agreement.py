@@ -1,7 +1,7 @@
 """Agreement with onnxruntime on the same files, in every host.
 
-Input: ONNX files.  Output: results/agreement.json: relative error of the output's norm and cosine
-per model, host and output.
+Input: ONNX files.  Output: results/models.agreement.json: relative error of the output's norm and
+cosine per model, host and output.
 
     python -m benchmarks models.agreement MODEL.onnx… [--buckets n=32,128] [--host wasmtime …]
 """
@@ -110,7 +110,7 @@ def main(
                     for output, want in expected.items():
                         rows.append(compare(stem, name, output, outputs[output], want))
                         run.show(rows[-1])
-    run.save("agreement", rows)
+    run.save(rows)
     wrong = [row for row in rows if not row["relative_error"] <= BOUND]
     if wrong:
         raise SystemExit(f"{len(wrong)} of {len(rows)} outputs are further off than {BOUND}")

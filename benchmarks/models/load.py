@@ -1,8 +1,8 @@
 """Load to ready, first run and peak memory beside onnxruntime-web: a first visit, then second ones.
 
-Input: models (the names of benchmarks/peers).  Output: results/load-BROWSER.json: a row per model
-and engine.  Both engines alternate and do the same: a new browser with an empty profile, first
-visit, some runs, then a reload in the same browser with full caches.
+Input: models (the names of benchmarks/peers).  Output: results/models.load.BROWSER.json: a row per
+model and engine.  Both engines alternate and do the same: a new browser with an empty profile,
+first visit, some runs, then a reload in the same browser with full caches.
 
     python -m benchmarks models.load --models dist/models --only minilm,roberta_base
     python -m benchmarks models.load --models dist/models --quick
@@ -130,4 +130,4 @@ def main(
         say(f"{case.name}: {ratios(*made)}")
         rows += made
     if not quick:
-        run.save(f"load-{browser}", rows, browser=browser)
+        run.save(rows, part=browser, browser=browser)

@@ -1,8 +1,8 @@
 """Whether browsers cache the optimised code of a bundle's kernels for the next visit.
 
-Input: a bundle.  Output: results/second_visit.json: a row per module, habit and visit.  There are
-three visits with one profile, each in a new browser process: load, first inference, a second of
-inferences, then some idle seconds.  Modules alternate, with new profiles each round.
+Input: a bundle.  Output: results/models.second_visit.json: a row per module, habit and visit.
+There are three visits with one profile, each in a new browser process: load, first inference, a
+second of inferences, then some idle seconds.  Modules alternate, with new profiles each round.
 
     python -m benchmarks models.second_visit .demo/bundle
 
@@ -152,4 +152,4 @@ def main(
     for found in rows:
         run.show(found)
     if rounds >= ROUNDS:
-        run.merge("second_visit", rows, ("subject", "habit", "visit"))
+        run.merge(rows, ("subject", "habit", "visit"))

@@ -1,7 +1,7 @@
 """Download sizes: the JavaScript of the engine and of language models, and a bundle's code.
 
 Input: nothing, or a bundle.  Output: the size of the engine, minified and gzipped; with a bundle
-also that of its code, and results/sizes.json.
+also that of its code, and results/models.sizes.json.
 
     python -m benchmarks models.sizes .demo/bundle
 """
@@ -81,4 +81,4 @@ def main(
     for row in rows:
         run.show(row)
     if bundle is not None:
-        run.save("sizes", rows)
+        run.save(rows)

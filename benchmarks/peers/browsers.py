@@ -1,7 +1,7 @@
 """Compares Tilewright with other engines, alternating in the same browser and the same run.
 
-Input: names of cases or groups, engines, threads.  Output: results/peers.json, case by case; rows
-of other cases from earlier runs stay.  See README.md in this folder.
+Input: names of cases or groups, engines, threads.  Output: results/peers.browsers.json, case by
+case; rows of other cases from earlier runs stay.  See README.md in this folder.
 
     python -m benchmarks peers.browsers --only k0,mobilenet_v2 --engines tilewright,ort
 """
@@ -254,7 +254,7 @@ def main(
             for row in rows:
                 run.show(row)
             # at once: the run may be ended before its last case
-            run.merge("peers", rows, KEY)
+            run.merge(rows, KEY)
 
 
 def measured(

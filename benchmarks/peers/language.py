@@ -1,8 +1,8 @@
 """Language models in browsers, beside llama.cpp in WebAssembly (wllama), on the same GGUF file.
 
-Input: GGUF files.  Output: results/language.json: tokens a second of a prompt and of an answer,
-first token, time to load, memory and bytes of code; both engines by turns in one run, each in a
-browser of its own, each with the likeliest token.
+Input: GGUF files.  Output: results/peers.language.json: tokens a second of a prompt and of an
+answer, first token, time to load, memory and bytes of code; both engines by turns in one run, each
+in a browser of its own, each with the likeliest token.
 
     python -m benchmarks peers.language SmolLM2-135M-Instruct.Q4_1.gguf --threads 1 --threads 2
 """
@@ -92,7 +92,7 @@ def main(
     for model in models:
         for count in threads or sorted({1, os.cpu_count() or 1}):
             for row in measure(model, browser, count, context, most, rounds):
-                run.keep("language", {"model": model.stem, "browser": browser, **row}, KEY)
+                run.keep({"model": model.stem, "browser": browser, **row}, KEY)
 
 
 def measure(

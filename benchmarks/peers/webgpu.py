@@ -1,10 +1,10 @@
 """Tilewright, onnxruntime-web, jax-js and TF.js on a real GPU, by turns, each in a Node with Dawn.
 
 Input: a GPU, Node, the npm packages `webgpu` and those of package.json; for cuBLAS, which
-joins in the products, PyTorch.  Output: results/gpu_peers.json.  Kernels are timed as many runs in
-a row whose outputs stay on the GPU; models so, too, and from the call to the outputs in JavaScript.
-Every answer is compared with onnxruntime's on the CPU first.  What runs in the pages, and the
-statistics, are those of peers.browsers.
+joins in the products, PyTorch.  Output: results/peers.webgpu.json.  Kernels are timed as many runs
+in a row whose outputs stay on the GPU; models so, too, and from the call to the outputs in
+JavaScript. Every answer is compared with onnxruntime's on the CPU first.  What runs in the pages,
+and the statistics, are those of peers.browsers.
 
     python -m benchmarks peers.webgpu [--only k0,model] [--engines tilewright,ort] [--seconds 1]
     python -m benchmarks peers.webgpu --smoke
@@ -171,4 +171,4 @@ def main(
             for row in rows:
                 run.show(row)
             if not smoke:
-                run.merge("gpu_peers", rows, KEY, **known)
+                run.merge(rows, KEY, **known)

@@ -48,8 +48,8 @@ PAGES = tuple(
 )  # fmt: skip
 #: What the first page of the repository has.
 FIRST: Mapping[str, Callable[[Record], str]] = {
-    "peers": engines.brief,
-    "agreement": compiler.agreement,
+    "peers.browsers": engines.brief,
+    "models.agreement": compiler.agreement,
 }
 INDEX = """# Results
 
@@ -86,7 +86,7 @@ def filled(text: str, records: Records) -> str:
         name = match[1]
         return f"<!-- results:{name} -->\n{FIRST[name](records[name])}\n<!-- end -->"
 
-    return re.sub(r"<!-- results:(\w+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    return re.sub(r"<!-- results:([\w.]+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
 def main() -> int:

@@ -63,8 +63,8 @@ def bound(record: Record) -> str:
 
 
 def verdict(records: Records) -> str:
-    floors = values(records["corun_floor"], "gpu_p99", beside=EMPTIED)
-    worst = max(values(records["bound"], "over", variant=OURS))
+    floors = values(records["corun.floor"], "gpu_p99", beside=EMPTIED)
+    worst = max(values(records["corun.bound"], "over", variant=OURS))
     return (
         f"Even if normal work keeps no worker, a critical request's p99 on the GPU is "
         f"{min(floors):.2f} to {max(floors):.2f} times its time alone, so no lower bound can be "
@@ -74,7 +74,8 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    floor, turns, bounds = (records[name] for name in ("corun_floor", "corun_turns", "bound"))
+    names = ("corun.floor", "corun.host_turns", "corun.bound")
+    floor, turns, bounds = (records[name] for name in names)
     ours = rows(bounds, variant=OURS, refused=False)
     late = round(sum(r["over"] * r["n"] for r in ours))
     p99 = "p99 on the GPU over alone, beside"
@@ -88,16 +89,16 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("bounds", "What a bound can be", verdict, answers, (
-    Section("corun_floor", "The floor of every bound",
+    Section("corun.floor", "The floor of every bound",
             "Critical requests alone and beside a normal model that may keep no worker meanwhile, "
             "over the median of those with short pauses and nothing beside them: by the GPU's "
             "clock from the model's first to its last kernel, by the host's from the call to the "
             "answer.", floor),
-    Section("corun_turns", "A critical request and the threads of normal models, on the host",
+    Section("corun.host_turns", "A critical request and the threads of normal models, on the host",
             "Without a GPU: a request of 1600 µs that lets nobody stay, from its begin to when its "
             "thread has seen the end. Runs of normal kernels for each request, and those of them "
             "that were started while it ran.", TURNS),
-    Section("bound", "The bound on the simulated GPU",
+    Section("corun.bound", "The bound on the simulated GPU",
             "Critical requests over their bound: by interference, counted from their begin, and of "
             "the others by waiting for requests before them, beside a queue with nothing else on "
             "the GPU. Least possible: the slowdown with a budget of 0 by the measured curve; a "

@@ -85,7 +85,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
         (name.replace("_", " "), [found[h][0]["gflops"] if h in found else None for h in named])
         for name, found in sets(record, kernel=ABLATED).items()
     ]
-    yield "passes.svg", grouped("K0 by what code is made with, GFLOP/s", named, lines)
+    yield "wasm.passes.svg", grouped("K0 by what code is made with, GFLOP/s", named, lines)
 
 
 # ---- code for wasmtime ---------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def primitive_chart(_: Record) -> Iterator[tuple[str, str]]:
         label = f"{p.name.replace('_', ' ')}: {p.tuned.label}"
         lines.append((label, [f.ratio if f else None for f in found]))
     title = "Untuned over tuned: above 1, the tuned setting is faster"
-    yield "primitives.svg", grouped(title, [d.host for d in document.devices], lines)
+    yield "lab.primitives.svg", grouped(title, [d.host for d in document.devices], lines)
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ def _browsers(found: Mapping[str, list[float]]) -> list[float]:
 
 
 def verdict(records: Records) -> str:
-    found = over_ours(records["passes"])
+    found = over_ours(records["wasm.passes"])
     naive, llvm = (geometric_mean(_browsers(found[name])) for name in ("naive", "LLVM"))
-    took = values(records["passes"], "compile_ms", set="ours")
+    took = values(records["wasm.passes"], "compile_ms", set="ours")
     return (
         f"In browsers, code without the passes takes {naive:.2f} times as long as ours and code "
         f"from LLVM {llvm:.2f} times; ours is compiled in {min(took):.0f} to {max(took):.0f} ms a "
@@ -156,7 +156,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record, chained = records["passes"], records["chained"]
+    record, chained = records["wasm.passes"], records["wasm.chained"]
     found = over_ours(record)
     return [
         over("browsers: time without passes over ours", _browsers(found["naive"]), record),
@@ -168,13 +168,13 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("code", "Generated WebAssembly code", verdict, answers, (
-    Section("passes", "WebAssembly passes, and LLVM",
+    Section("wasm.passes", "WebAssembly passes, and LLVM",
             "One schedule throughout. Naive code computes every address and constant at each use; "
             "then come the passes of the paper's table 5, `placement` of values outside loops, and "
             "LLVM on C of the same loops. Sets of a kernel are timed by turns on one thread, "
             "outputs checked. Compile time is from the schedule to a module, for LLVM from C, "
             "start included.", passes, charts),
-    Section("chained", "Code for wasmtime's compiler",
+    Section("wasm.chained", "Code for wasmtime's compiler",
             "Kernels on wasmtime with the variant for its compiler, and with that for browsers, by "
             "turns on one thread.", chained),
     Section("", "Primitives",

@@ -146,7 +146,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
         title = named(setting)
         name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
         axes = ("p99 of the critical model over alone", "normal work, share of possible")
-        yield f"corun-{name}.svg", frontier(title, series, axes, colours)
+        yield f"corun.policies.{name}.svg", frontier(title, series, axes, colours)
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
 
 def _latest(records: Records) -> Record:
     """What was measured on the card of the last run."""
-    record = records["corun"]
+    record = records["corun.policies"]
     return {**record, "rows": rows(record, gpu=record["machine"].get("gpu"))}
 
 
@@ -214,7 +214,7 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("corun", "Models that share a GPU", verdict, answers, (
-    Section("corun", "Every setting",
+    Section("corun.policies", "Every setting",
             "A critical model and normal ones ([workloads](../../docs/workloads.md)). p99: the "
             "critical model's time from its begin, as a multiple of its time alone, which was "
             "measured with the same pauses. Normal: the work of normal models as a share of what "

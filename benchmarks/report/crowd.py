@@ -65,9 +65,10 @@ def crowd(record: Record) -> str:
 
 
 def verdict(records: Records) -> str:
-    adopted, slower = (sum(values(records["crowd"], k)) for k in ("adopted", "adopted_slower"))
-    bad, good, keys = (sum(values(records["liars"], k)) for k in ("bad", "good", "keys"))
-    least, most = (told(f(values(records["liars"], "share")), ".0%") for f in (min, max))
+    simulated, real = records["serving.crowd"], records["serving.liars"]
+    adopted, slower = (sum(values(simulated, k)) for k in ("adopted", "adopted_slower"))
+    bad, good, keys = (sum(values(real, k)) for k in ("bad", "good", "keys"))
+    least, most = (told(f(values(real, "share")), ".0%") for f in (min, max))
     return (
         f"In a simulated crowd with liars, honest clients adopted {adopted:,} kernels, {slower} of "
         f"them slower than before; against a real server with {least} to {most} liars, {bad} of "
@@ -76,7 +77,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    simulated, real, pages = (records[name] for name in ("crowd", "liars", "recovery"))
+    simulated, real, pages = (records[f"serving.{name}"] for name in ("crowd", "liars", "recovery"))
     adopted, slower = (sum(values(simulated, k)) for k in ("adopted", "adopted_slower"))
     bad, good, keys = (sum(values(real, k)) for k in ("bad", "good", "keys"))
     return [
@@ -89,17 +90,17 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("crowd", "Votes with liars among them", verdict, answers, (
-    Section("crowd", "Simulated crowd",
+    Section("serving.crowd", "Simulated crowd",
             "Clients that report to the kernel database; in all scenarios but the first a part of "
             "them lies. A default is bad if it is the one that the liars wanted.", crowd),
-    Section("crowd_shares", "Simulated crowd by share of liars",
+    Section("serving.crowd.shares", "Simulated crowd by share of liars",
             "All liars name one bad kernel, answer every question for it and against any other, "
             "and answer gold questions right; `early`: they come before the first honest client.",
             SHARES),
-    Section("liars", "Liars against a real server",
+    Section("serving.liars", "Liars against a real server",
             "One WebSocket per voice. A default is bad if it is slower than the bundle's own "
             "kernel.", LIARS),
-    Section("recovery", "Recovery from bad defaults",
+    Section("serving.recovery", "Recovery from bad defaults",
             "Pages that do not tune, given a bundle with the slowest candidates: milliseconds from "
             "their first run until own kernels are back.", RECOVERY),
 ))  # fmt: skip

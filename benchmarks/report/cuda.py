@@ -60,7 +60,7 @@ def latencies(record: Record) -> Iterator[tuple[str, str]]:
         (f"{r['case']}, {r['blocks']} blocks", r["more_us"]["p99"], 0.0)
         for r in rows(record, what="room")
     ]
-    yield "elastic-room.svg", bars("Microseconds until there is room, p99", bar, "")
+    yield "cuda.elastic.room.svg", bars("Microseconds until there is room, p99", bar, "")
 
 
 def foreign(record: Record) -> str:
@@ -84,9 +84,10 @@ def sources(record: Record) -> str:
 
 
 def verdict(records: Records) -> str:
-    record = records["nvidia_models"]
+    record = records["cuda.pytorch"]
     eager, graph = (geometric_mean(values(record, k)) for k in ("over_eager", "over_graph"))
-    shares = {r["case"]: told(r["share_of_cublas"], ".0%") for r in records["nvidia"]["rows"]}
+    products = records["cuda.kernels"]["rows"]
+    shares = {r["case"]: told(r["share_of_cublas"], ".0%") for r in products}
     return (
         f"At batch 1 in f32, models run {eager:.2f} times as fast as in eager PyTorch and "
         f"{graph:.2f} times as fast as in PyTorch as a CUDA graph (mean of {len(record['rows'])} "
@@ -97,7 +98,7 @@ def verdict(records: Records) -> str:
 
 def answers(records: Records) -> list[Answer]:
     networks, products, ours, theirs = (
-        records[name] for name in ("nvidia_models", "nvidia", "elastic", "foreign_gpu")
+        records[f"cuda.{name}"] for name in ("pytorch", "kernels", "elastic", "foreign_gpu")
     )
     floats = [r["share_of_cublas"] for r in products["rows"] if "," not in r["case"]]
     form = "in elastic form: time over plain"
@@ -111,22 +112,22 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("cuda", "CUDA on a real GPU", verdict, answers, (
-    Section("nvidia_models", "Models beside PyTorch",
+    Section("cuda.pytorch", "Models beside PyTorch",
             "Batch 1, f32 without TF32, random weights, outputs compared. From submission to the "
             "answer's end; inputs and outputs are on the GPU. Ours is one CUDA graph.", models),
-    Section("nvidia", "CUDA kernels",
+    Section("cuda.kernels", "CUDA kernels",
             "One kernel repeated in a CUDA graph, cuBLAS's by turns with it, by the GPU's own "
             "clock. For bytes cuBLAS gets the layout in which it is fastest.", NVIDIA),
-    Section("elastic", "Elastic kernels",
+    Section("cuda.elastic", "Elastic kernels",
             "What the second form costs where nobody asks for room, and how soon there is room.",
             elastic, latencies),
-    Section("foreign_gpu", "Foreign CUDA kernels in elastic form",
+    Section("cuda.foreign_gpu", "Foreign CUDA kernels in elastic form",
             "Kernels of the usual kinds, sizes that fill the GPU. Evictions: how often a launch "
             "had to be repeated since workers had been sent away. A worker leaves between tasks. "
             "Below 1 the elastic form is faster: there a worker computes neighbouring blocks in a "
             "row; what that saves was not examined.",
             foreign),
-    Section("foreign", "Which foreign kernels take elastic form",
+    Section("cuda.foreign", "Which foreign kernels take elastic form",
             "PolyBench-ACC, Rodinia and a part of NVIDIA's CUDA samples; no GPU, nothing timed.",
             sources),
 ))  # fmt: skip

@@ -209,9 +209,9 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
             if rows:
                 heading = f"{title}, GFLOP/s, median, {threads} (longer is faster)"
                 picture = grouped(heading, list(TITLES.values()), rows)
-                yield f"peers-{group}-{t.threads}.svg", picture
+                yield f"peers.browsers.{group}-{t.threads}.svg", picture
         if picture := _roofline(t, threads):
-            yield f"peers-roofline-{t.threads}.svg", picture
+            yield f"peers.browsers.roofline-{t.threads}.svg", picture
 
 
 def _speed(row: Row) -> float | None:
@@ -247,7 +247,7 @@ def _roofline(t: Table, threads: str) -> str:
 
 
 def verdict(records: Records) -> str:
-    t = Table(records["peers"]["rows"], "chromium", 1)
+    t = Table(records["peers.browsers"]["rows"], "chromium", 1)
     ort = statistics.geometric_mean(r for r in t.ratios("model", REFERENCE) if r)
     best, swept = t.bests("model"), [r for group in SWEEPS for r in t.bests(group)]
     return (
@@ -259,7 +259,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["peers"]
+    record = records["peers.browsers"]
     alone, two = (Table(record["rows"], "chromium", threads) for threads in (1, 2))
     ort, fastest = f"over {TITLES[REFERENCE]}", "over the fastest other engine"
     return [
@@ -272,7 +272,7 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("engines", "Other engines in a browser", verdict, answers, (
-    Section("peers", "Speed-up over other engines",
+    Section("peers.browsers", "Speed-up over other engines",
             "Engines run by turns in one browser; outputs are compared. A speed-up is the other "
             "engine's median time over ours in the same run. Means are geometric, with the number "
             "of cases in brackets. The mean over jax-js is of two image models, which take it "

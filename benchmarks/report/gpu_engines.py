@@ -93,11 +93,11 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
         rows = [(case, [cases.speed(case, e) for e in TITLES]) for case in cases.names]
         if any(v is not None for _, values in rows for v in values):
             title = f"WebGPU, {name}s, TFLOP/s, median (longer is faster)"
-            yield f"gpu-peers-{name}.svg", grouped(title, list(TITLES.values()), rows)
+            yield f"peers.webgpu.{name}.svg", grouped(title, list(TITLES.values()), rows)
 
 
 def verdict(records: Records) -> str:
-    record = records["gpu_peers"]
+    record = records["peers.webgpu"]
     cases = Cases(record, MODELS)
     found = {TITLES[e]: [r for r in cases.ratios(e) if r is not None] for e in PEERS}
     means = ", ".join(
@@ -108,7 +108,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["gpu_peers"]
+    record = records["peers.webgpu"]
     models, products = Cases(record, MODELS), Cases(record, PRODUCTS)
     return [
         *(over(f"models over {TITLES[e]}", models.ratios(e), record) for e in PEERS),
@@ -118,7 +118,7 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("gpu-engines", "Other engines on WebGPU", verdict, answers, (
-    Section("gpu_peers", "Products and models",
+    Section("peers.webgpu", "Products and models",
             "Each engine in a Node process with Dawn, by turns. Products are many runs in a row "
             "whose outputs stay on the GPU; onnxruntime-web is the faster of plain and captured. "
             "jax-js gave 33 TFLOP/s at 4096³ in f32 in an earlier measurement; why it is slower "

@@ -22,11 +22,11 @@ SQUARE = "GEMM 4096"
 HALVES = f"{SQUARE}, 16 bits, halves by"
 ENCODER = "a 12-layer encoder"
 #: Where the figures come from.
-SOURCES = ("gpu", "gpu_peers", "gpu_js_time", "gpu_tuning", "llama")
+SOURCES = ("gpu.kernels", "peers.webgpu", "gpu.js_time", "gpu.encoder_tuning", "gpu.llama")
 
 
 def _product(case: str, key: str = "tflops") -> Found:
-    return lambda records: [r[key] for r in records["gpu"]["rows"] if r["case"] == case]
+    return lambda records: [r[key] for r in records["gpu.kernels"]["rows"] if r["case"] == case]
 
 
 def _shares(records: Records) -> Sequence[Figure]:
@@ -42,7 +42,7 @@ def _ratio(ours: Found, theirs: Found) -> Found:
 
 
 def _copied(records: Records) -> Sequence[Figure]:
-    return [records["gpu"]["memory"]["copy"]["gb_per_s"]]
+    return [records["gpu.kernels"]["memory"]["copy"]["gb_per_s"]]
 
 
 def _bits(shape: str) -> Found:
@@ -53,7 +53,7 @@ def _prompt(clock: str) -> Found:
     """By one clock; the GEMM's is the GPU's, of the same card."""
 
     def tflops(records: Records) -> Sequence[Figure]:
-        if records["gpu"]["machine"] != records["llama"]["machine"]:
+        if records["gpu.kernels"]["machine"] != records["gpu.llama"]["machine"]:
             return []
         row = _llama(records)
         return [row["prompt_tflops"] * row["prompt_ms"] / row[clock]]
@@ -62,28 +62,28 @@ def _prompt(clock: str) -> Found:
 
 
 def _over(engine: str, case: str) -> Found:
-    return lambda records: [Cases(records["gpu_peers"], ("gemm",)).ratio(case, engine)]
+    return lambda records: [Cases(records["peers.webgpu"], ("gemm",)).ratio(case, engine)]
 
 
 def _models(records: Records) -> Sequence[Figure]:
-    return Cases(records["gpu_peers"], MODELS).ratios("ort")
+    return Cases(records["peers.webgpu"], MODELS).ratios("ort")
 
 
 def _javascript(host: str) -> Found:
     """On a real GPU; what Dawn's own calls and an empty submission take is not ours."""
     return lambda records: [
-        r["own_ms"] for r in records["gpu_js_time"]["rows"] if r["host"] == host and "own_ms" in r
+        r["own_ms"] for r in records["gpu.js_time"]["rows"] if r["host"] == host and "own_ms" in r
     ]
 
 
 def _llama(records: Records) -> Row:
     """The row with weights of 4 bits whose rows are rounded to bytes."""
-    rows: list[Row] = records["llama"]["rows"]
+    rows: list[Row] = records["gpu.llama"]["rows"]
     return next(r for r in rows if r["bits"] == 4 and r["bytes"])
 
 
 def _tuned(key: str) -> Found:
-    return lambda records: [records["gpu_tuning"]["rows"][0][key]]
+    return lambda records: [records["gpu.encoder_tuning"]["rows"][0][key]]
 
 
 TARGETS = (

@@ -107,7 +107,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
             for (model, host), r in sorted(longest.items(), key=lambda item: -item[1]["headroom"])
         ]
         title = "Faster after a session by; light: with the best of every candidate"
-        yield "sessions.svg", bars(title, lines, "%")
+        yield "tuning.headroom.sessions.svg", bars(title, lines, "%")
 
 
 def _gained(ratio: float) -> float:
@@ -200,7 +200,7 @@ BROWSERS, OLD = ("chromium", "firefox"), ("node 20",)
 
 def _gains(records: Records, key: str, hosts: tuple[str, ...]) -> list[float]:
     """Of the usual sessions in these hosts."""
-    return values(records["headroom"], key, part="session", seconds=USUAL, host=hosts)
+    return values(records["tuning.headroom"], key, part="session", seconds=USUAL, host=hosts)
 
 
 def verdict(records: Records) -> str:
@@ -214,7 +214,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record, withheld = records["headroom"], records["withheld"]
+    record, withheld = records["tuning.headroom"], records["tuning.withheld"]
     found = [
         over(f"{name}: {what}", _gains(records, key, hosts), record)
         for name, hosts in (("Chromium, Firefox", BROWSERS), ("Node 20", OLD))
@@ -226,13 +226,13 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("headroom", "What tuning finds, and what is left", verdict, answers, (
-    Section("headroom", "What is left to tune",
+    Section("tuning.headroom", "What is left to tune",
             "Models of public packages: each kernel with 2 % of the time against the fastest of "
             "its whole space, by turns.", headroom, charts),
-    Section("withheld", "Tuning without the default",
+    Section("tuning.withheld", "Tuning without the default",
             "The compiler's default and what has its code are no candidates. Shares are of the "
             "fastest of the others, timed beside what was in use.", withheld),
-    Section("forecast", "Trials that sessions need",
+    Section("tuning.forecast", "Trials that sessions need",
             "The tuner's own order and choice of candidates on stored sweeps, with 2 % of noise: "
             "what a model has of its fastest after so many trials of its swept kernels (geometric "
             "means).", forecast),

@@ -33,7 +33,7 @@ THREADS: Columns = {
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     rows = [(f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"]) for r in record["rows"]]
-    yield "kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
+    yield "wasm.kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
 
 
 def near_peak(record: Record) -> str:
@@ -54,11 +54,11 @@ def threads(record: Record) -> str:
 
 
 def _second(records: Records, *names: str) -> list[float]:
-    return values(records["threads"], "speedup_median", threads=2, subject=names)
+    return values(records["wasm.threads"], "speedup_median", threads=2, subject=names)
 
 
 def _quiet(records: Records, *names: str) -> list[float]:
-    return values(records["kernels"], "share_of_peak_quiet", kernel=names)
+    return values(records["wasm.kernels"], "share_of_peak_quiet", kernel=names)
 
 
 def verdict(records: Records) -> str:
@@ -72,7 +72,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    alone, two = records["kernels"], records["threads"]
+    alone, two = records["wasm.kernels"], records["wasm.threads"]
     share, second = "share of the peak", "speed-up by a second thread"
     return [
         over(f"large products (K0, K1): {share}", _quiet(records, *LARGE), alone, ".2f"),
@@ -83,12 +83,12 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("kernels", "Kernels and threads on the processor", verdict, answers, (
-    Section("kernels", "Kernels of nnJIT",
+    Section("wasm.kernels", "Kernels of nnJIT",
             "Products on one thread. The peak is that of a kernel that only multiplies and adds in "
             "registers, measured in the same round.", KERNELS, charts),
-    Section("near_peak", "K0 and K1 against the peak",
+    Section("wasm.near_peak", "K0 and K1 against the peak",
             "Several schedules and the multiply-add peak by turns on one thread: medians of rounds "
             "in which the peak before and after was undisturbed, and the fastest runs of all.",
             near_peak),
-    Section("threads", "Threads", "The same work with one thread and with two.", threads),
+    Section("wasm.threads", "Threads", "The same work with one thread and with two.", threads),
 ))  # fmt: skip

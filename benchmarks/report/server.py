@@ -27,40 +27,40 @@ FRONT: Columns = {
 
 def _lost(records: Records) -> tuple[int, int]:
     lost, twice, reports = (
-        sum(values(records["sockets"], k)) for k in ("lost", "twice", "reports")
+        sum(values(records["serving.sockets"], k)) for k in ("lost", "twice", "reports")
     )
     return lost + twice, reports
 
 
 def verdict(records: Records) -> str:
     lost, reports = _lost(records)
-    front = records["front"]
+    front, kills = records["serving.front"], sum(values(records["serving.sockets"], "kills"))
     slow = max(r["health_p95_ms"] for r in front["rows"] if r["held"])
     return (
         f"While an attacker holds {max(values(front, 'held')):,} idle connections, p95 of another "
         f"client's request is {slow:.0f} ms at most; of {reports:,} reports over sockets, while "
-        f"processes were killed {sum(values(records['sockets'], 'kills'))} times, {lost} were lost "
-        "or counted twice."
+        f"processes were killed {kills} times, {lost} were lost or counted "
+        "twice."
     )
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["front"]
+    record = records["serving.front"]
     attacked = [r for r in record["rows"] if r["held"]]
     more = [(r["peak_bytes"] - r["before_bytes"]) / 1e6 for r in attacked]
     return [
         over("under attack: p95 of /healthz, ms", [r["health_p95_ms"] for r in attacked], record,
              ".1f"),
         over("under attack: memory more, MB", more, record, ".1f"),
-        count("reports lost or counted twice", *_lost(records), records["sockets"]),
+        count("reports lost or counted twice", *_lost(records), records["serving.sockets"]),
     ]  # fmt: skip
 
 
 PAGE = Page("server", "The server under load and attack", verdict, answers, (
-    Section("front", "A server under silent connections",
+    Section("serving.front", "A server under silent connections",
             "Attackers hold as many connections as they can and connect again when the server ends "
             "them, from one network or each from its own; meanwhile another client asks /healthz.",
             FRONT),
-    Section("sockets", "Tuning sockets under load",
+    Section("serving.sockets", "Tuning sockets under load",
             "Many clients at once; of two processes each is killed again and again.", SOCKETS),
 ))  # fmt: skip

@@ -226,7 +226,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
             for r in drawn
         ]
         title = f"{host}, {', '.join(by_class(drawn))}: percent of the optimum's speed"
-        yield f"space-{host}.svg", grouped(title, [*keys], rows)
+        yield f"tuning.sweep.{host}.svg", grouped(title, [*keys], rows)
 
 
 def _rounds(record: Record) -> tuple[list[float], list[float]]:
@@ -237,8 +237,8 @@ def _rounds(record: Record) -> tuple[list[float], list[float]]:
 
 
 def verdict(records: Records) -> str:
-    rows = records["space"]["rows"]
-    model, random = map(geometric_mean, _rounds(records["space"]))
+    rows = records["tuning.sweep"]["rows"]
+    model, random = map(geometric_mean, _rounds(records["tuning.sweep"]))
     good = sum(r["default"]["share"] >= GOOD for r in rows)
     return (
         f"The compiler's default has 97 % or more of the fastest candidate's speed in {good} of "
@@ -248,7 +248,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["space"]
+    record = records["tuning.sweep"]
     model, random = _rounds(record)
     return [
         over("default: share of the fastest", _shares(record["rows"], "default"), record, ".2f"),
@@ -260,14 +260,14 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("spaces", "Sweeps of whole spaces", verdict, answers, (
-    Section("space", "Defaults, orders and engines",
+    Section("tuning.sweep", "Defaults, orders and engines",
             "Every candidate of a kernel was timed, on one thread. A share is a candidate's speed "
             "over that of the fastest one, the optimum; means are geometric. Lite: nnJIT's reduced "
             "space. Rounds: trials without the default.", space, charts),
-    Section("shapes", "Winners on other shapes",
+    Section("tuning.sweep.shapes", "Winners on other shapes",
             "Every shape was timed with the winner of every other shape: the best of these "
             "schedules for all, as a share of the speed with each shape's own winner.", shapes),
-    Section("families", "Families of schedules",
+    Section("tuning.families", "Families of schedules",
             "What a probe at load could bring at most that chooses one rule per engine and "
             "processor ([decision 41](../../docs/decisions/0041-no-probe-for-defaults.md)): shares "
             "of the optimum, geometric means.", families),

@@ -30,6 +30,11 @@ LEGEND = (
 )
 #: What stands for a record that is not there.
 NOTHING: Record = {"rows": []}
+#: Records with a column per browser, and those of the server.
+OF_BROWSERS = (
+    "wasm.kernels", "wasm.threads", "peers.browsers", "tuning.page_tuner", "wasm.gemm",
+)  # fmt: skip
+OF_SERVERS = ("tuning.page_tuner", "serving.crowd", "serving.sockets", "serving.front")
 #: Entries of a row whose engine failed.
 NO_ANSWER = ("failed", "skipped")
 
@@ -43,11 +48,11 @@ class Place:
     def __init__(self, records: Records, browser: str = "", threads: int = 0) -> None:
         self.records, self.browser, self.threads = records, browser, threads
         self.name = f"{browser}, {threads}" if browser else "server"
-        self.peers = Table(records.get("peers", NOTHING)["rows"], browser, threads)
+        self.peers = Table(records.get("peers.browsers", NOTHING)["rows"], browser, threads)
 
     def rows(self, name: str, **where: Any) -> list[Row]:
         """Of a record; all but those of threads.py are of one thread."""
-        if name == "threads":
+        if name == "wasm.threads":
             where["threads"] = self.threads
         elif self.threads > 1:
             return []
@@ -65,19 +70,19 @@ class Place:
 
     def share(self, *names: str) -> list[Figure]:
         """Shares of the multiply-add peak: medians of undisturbed rounds."""
-        return self.each("kernels", "kernel", names, _told("share_of_peak_quiet"))
+        return self.each("wasm.kernels", "kernel", names, _told("share_of_peak_quiet"))
 
     def thread(self, subject: str, size: Size, only: int = 0) -> list[Figure]:
-        return self.each("threads", "subject", [subject], size, only)
+        return self.each("wasm.threads", "subject", [subject], size, only)
 
     def speedup(self, *subjects: str) -> list[Figure]:
-        return self.each("threads", "subject", subjects, _told("speedup_median"), only=2)
+        return self.each("wasm.threads", "subject", subjects, _told("speedup_median"), only=2)
 
     def bits(self, count: int) -> list[Figure]:
         """Speed of a product with 4-bit weights over that with f32 weights, in one run."""
         case = f"mk,kn->mn {count}x4096 4096x4096"
         cases = (f"{case} 4 bits", case)
-        ours, theirs = self.each("gemm", "case", cases, _told("gflops_median"))
+        ours, theirs = self.each("wasm.gemm", "case", cases, _told("gflops_median"))
         return [ours / theirs if ours and theirs else None]
 
     def group(self, name: str) -> Sequence[str]:
@@ -119,16 +124,17 @@ class Place:
 
     def tuned(self, part: str, size: Size, start: str, *subjects: str) -> list[Figure]:
         """Of the tuner's sessions: K0 to K3 where no other subjects are named."""
-        return self.each("tuning", "subject", subjects or TUNED, size, part=part, start=start)
+        subjects = subjects or TUNED
+        return self.each("tuning.page_tuner", "subject", subjects, size, part=part, start=start)
 
     def sessions(self, part: str, size: Size) -> list[Figure]:
         """Of all subjects that have this figure."""
-        found = (size(r) for r in self.rows("tuning", part=part))
+        found = (size(r) for r in self.rows("tuning.page_tuner", part=part))
         return [f for f in found if f is not None]
 
     def right(self, *scenarios: str) -> list[Figure]:
         """Of the crowd, per scenario: the share of keys whose default is right or nearly so."""
-        found = (self.rows("crowd", scenario=name) for name in scenarios)
+        found = (self.rows("serving.crowd", scenario=name) for name in scenarios)
         sums = ([sum(r[key] for r in own) for key in ("within", "keys")] for own in found)
         return [within / keys if keys else None for within, keys in sums]
 
@@ -314,13 +320,14 @@ TARGETS: tuple[Target[Place], ...] = (
            lambda p: p.right(*LIARS)),
     Target("the same, a third of voices lies", None, lambda p: p.right(MORE_LIARS)),
     Target("crowd: slower or wrong kernels that honest clients adopted", 0,
-           lambda p: [_number("adopted_slower", "adopted_wrong")(r) for r in p.rows("crowd")], sum,
-           True),
+           lambda p: [_number("adopted_slower", "adopted_wrong")(r)
+                      for r in p.rows("serving.crowd")], sum, True),
     Target("sockets: reports lost or counted twice", 0,
-           lambda p: [_number("lost", "twice")(r) for r in p.rows("sockets")], sum, True),
+           lambda p: [_number("lost", "twice")(r) for r in p.rows("serving.sockets")],
+           sum, True),
     Target("1,000 silent, trickling or half-open connections: p95 of /healthz, ms, largest", 50,
-           lambda p: [_told("health_p95_ms")(r) for r in p.rows("front") if r["held"] >= 1000],
-           max, True),
+           lambda p: [_told("health_p95_ms")(r)
+                      for r in p.rows("serving.front") if r["held"] >= 1000], max, True),
 )  # fmt: skip
 
 
@@ -328,12 +335,12 @@ def lines(records: Records) -> tuple[list[str], list[list[str]]]:
     """Head and rows: every target, in every place where anything was measured; see LEGEND."""
     found = {
         (r.get("host", r.get("browser")), r.get("threads", 1))
-        for name in ("kernels", "threads", "peers", "tuning", "gemm")
+        for name in OF_BROWSERS
         for r in records.get(name, NOTHING)["rows"]
     }
     places = [Place(records, *place) for place in sorted(found) if all(place)]
     server = Place(records)
-    if any(server.rows(name) for name in ("tuning", "crowd", "sockets", "front")):
+    if any(server.rows(name) for name in OF_SERVERS):
         places.append(server)
     lines = [[t.what, t.must_be, *(t.cell(p) for p in places)] for t in TARGETS]
     return ["what", "must be", *(p.name for p in places)], lines

@@ -116,7 +116,7 @@ def origin(rows: Sequence[Row]) -> tuple[str, list[str]]:
 
 
 def verdict(records: Records) -> str:
-    record = records["tuning"]
+    record = records["tuning.page_tuner"]
     least = min(values(record, "share", part="rounds", start="poor"))
     runs, changed, slower = (
         sum(values(record, k, part="never")) for k in ("runs", "changed", "slower")
@@ -129,7 +129,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["tuning"]
+    record = records["tuning.page_tuner"]
     poor = values(record, "share", part="rounds", start="poor")
     slower, runs = (sum(values(record, key, part="never")) for key in ("slower", "runs"))
     return [
@@ -143,5 +143,5 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("tuning", "Tuning in the page", verdict, answers, (
-    Section("tuning", "Parts of a session", "Sessions of the page's own tuner.", tuning),
+    Section("tuning.page_tuner", "Parts of a session", "Sessions of the page's own tuner.", tuning),
 ))  # fmt: skip

@@ -19,8 +19,8 @@ EARLIER: Columns = {
     "quartiles of the turns": lambda r: f"{r['low']:.3f} to {r['high']:.3f}", "turns": "turns",
 }  # fmt: skip
 #: Record and host of each target.
-TARGETS = {"WebAssembly": ("earlier", None), "WGSL": ("earlier_gpu", "dawn"),
-           "CUDA": ("earlier_gpu", "cuda")}  # fmt: skip
+TARGETS = {"WebAssembly": ("versions.speed", None), "WGSL": ("versions.speed.gpu", "dawn"),
+           "CUDA": ("versions.speed.gpu", "cuda")}  # fmt: skip
 
 
 def _since(record: Record) -> str:
@@ -81,14 +81,14 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("versions", "Beside an earlier version", verdict, answers, (
-    Section("earlier", "WebAssembly",
+    Section("versions.speed", "WebAssembly",
             "On one thread, each version with its own compiler and engine, by turns in one run.",
             earlier),
-    Section("earlier_gpu", "WGSL and CUDA",
+    Section("versions.speed.gpu", "WGSL and CUDA",
             "WGSL in a Node with Dawn, from the call to the outputs in JavaScript; CUDA by the "
             "device's clock; each version with its own compiler and engine, by turns in one run.",
             earlier_gpu),
-    Section("versions", "What the engine and the tuner cost more than earlier",
+    Section("versions.visits", "What the engine and the tuner cost more than earlier",
             "The minified files of both versions, visits by turns; `more` is the median of the "
             "differences.", versions),
 ))  # fmt: skip

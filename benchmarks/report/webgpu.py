@@ -124,7 +124,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
     if found:
         title = "Time without a feature over the time with it (1: no loss)"
         lines = [(r["case"], [without(r, f) for f in FEATURES]) for r in found]
-        yield "gpu_ablation.svg", grouped(title, FEATURES, lines)
+        yield "gpu.ablation.svg", grouped(title, FEATURES, lines)
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -136,9 +136,9 @@ BITS = "GEMV 11008x4096, 4 bits, rows in bytes"
 
 def verdict(records: Records) -> str:
     square, halves = (
-        values(records["gpu"], "share_of_cublas", case=n)[0] for n in (SQUARE, HALVES)
+        values(records["gpu.kernels"], "share_of_cublas", case=n)[0] for n in (SQUARE, HALVES)
     )
-    model = records["llama"]["rows"][0]
+    model = records["gpu.llama"]["rows"][0]
     return (
         f"From WebGPU, a product of 4096³ reaches {told(square, '.0%')} of cuBLAS's speed in f32 "
         f"and {told(halves, '.0%')} in 16 bits; the architecture of Llama 2 7B gives "
@@ -147,7 +147,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record, model = records["gpu"], records["llama"]["rows"][0]
+    record, model = records["gpu.kernels"], records["gpu.llama"]["rows"][0]
     floats = [
         r["share_of_cublas"]
         for r in record["rows"]
@@ -161,27 +161,27 @@ def answers(records: Records) -> list[Answer]:
         one("one row, 4-bit weights: GB/s of weights", shown(bits, "gb_per_s:,.0f"), bits["n"],
             bits["spread"], record),
         one(f"Llama 2 7B, {model['bits']} bits: tokens a second", shown(model, "tokens_per_s:.0f"),
-            model["n"], model["spread"], records["llama"]),
+            model["n"], model["spread"], records["gpu.llama"]),
     ]  # fmt: skip
 
 
 PAGE = Page("webgpu", "WebGPU on a real GPU", verdict, answers, (
-    Section("gpu", "WebGPU kernels",
+    Section("gpu.kernels", "WebGPU kernels",
             "Dawn in Node runs plans that repeat one kernel; cuBLAS by turns with it: in f32 "
             "without TF32, in f16 where ours multiplies halves.", gpu),
-    Section("llama", "A language model",
+    Section("gpu.llama", "A language model",
             "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's "
             "own loop; each token is chosen on the GPU, and the next step takes it from there "
             "before it comes back.", LLAMA),
-    Section("gpu_ablation", "Features of a GPU, each withheld",
+    Section("gpu.ablation", "Features of a GPU, each withheld",
             "All candidates of a kernel that the device runs, by turns, by the GPU's clock: the "
             "best time without a feature over the best with it. Whole models are loaded without "
             "it.", ablation, charts),
-    Section("gpu_js_time", "JavaScript in a run",
+    Section("gpu.js_time", "JavaScript in a run",
             "For one inference of RoBERTa-base (12 layers), the GPU's time aside: in Chromium in "
             "the page's and the worker's thread with their messages, in Node the engine's code in "
             "one thread. With narrow layers the output is that of the whole model, 384×768 f32.",
             JS_TIME),
-    Section("gpu_tuning", "Tuning a whole encoder",
+    Section("gpu.encoder_tuning", "Tuning a whole encoder",
             "The page's tuner, from the compiler's defaults, through Dawn in Node.", TUNING),
 ))  # fmt: skip

@@ -1,8 +1,8 @@
 """A simulated crowd, honest, noisy and malicious, against the real store.
 
-Input: a scenario, seeds.  Output: results/crowd.json: how many keys end with the honest winner or
-one within 3 % of it as default, and what honest clients adopted.  Beside it what the paper's vote
-makes of the same reports: rank weights, summed up.  It measures no time.
+Input: a scenario, seeds.  Output: results/serving.crowd.json: how many keys end with the honest
+winner or one within 3 % of it as default, and what honest clients adopted.  Beside it what the
+paper's vote makes of the same reports: rank weights, summed up.  It measures no time.
 
     python -m benchmarks serving.crowd                             every scenario, 20 classes
     python -m benchmarks serving.crowd --scenario swap --classes 0-4
@@ -273,16 +273,16 @@ def main(
     classes: Annotated[str, typer.Option(metavar="A-B")] = f"0-{CLASSES - 1}",
     seed: Seed = 1,
     shares: Annotated[
-        bool, typer.Option("--curve", help="Over the share of liars: results/crowd_shares.json.")
+        bool, typer.Option("--curve", help="Over the share of liars: serving.crowd.shares.json.")
     ] = False,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
         if shares:
             for found in curve(Path(folder), seed):
-                run.keep("crowd_shares", found, ("scenario", "malicious", "seed"))
+                run.keep(found, ("scenario", "malicious", "seed"), part="shares")
             return
         low, _, high = classes.partition("-")
         for name in scenario or SCENARIOS:
             for number in range(int(low), int(high or low) + 1):
                 found = run_class(Path(folder), name, number, seed, CLIENTS // CLASSES)
-                run.keep("crowd", found, ("scenario", "class", "seed"))
+                run.keep(found, ("scenario", "class", "seed"))

@@ -1,9 +1,9 @@
 """The server under silent, trickling and half-open connections: is it still there for others?
 
-Input: nothing.  Output: results/front.json: a row per kind of attack, and one without.  The server
-is `tilewright serve` in a process of its own; attackers hold as many connections as they can, from
-one network or each from its own (loopback addresses 127.x.y.1, so Linux only), and connect again
-when they are ended.  Meanwhile `/healthz` is asked on a new connection each time.
+Input: nothing.  Output: results/serving.front.json: a row per kind of attack, and one without.  The
+server is `tilewright serve` in a process of its own; attackers hold as many connections as they
+can, from one network or each from its own (loopback addresses 127.x.y.1, so Linux only), and
+connect again when they are ended.  Meanwhile `/healthz` is asked on a new connection each time.
 
     python -m benchmarks serving.front
     python -m benchmarks serving.front --connections 100 --probes 50
@@ -205,4 +205,4 @@ def main(
         bundle = build(Path(place) / "bundle")
         for kind, networks, held in cases:
             row = measured(bundle, kind, networks, held, probes)
-            run.keep("front", row, ["kind", "networks", "held"])
+            run.keep(row, ["kind", "networks", "held"])

@@ -1,9 +1,10 @@
 """Liars against a real server: which share of colluding voices makes a bad kernel the default.
 
-Input: shares of liars, tactics.  Output: results/liars.json: how many keys end with a default that
-is slower than the bundle's own kernel, and how often honest devices were given one.  A server with
-a store, and one WebSocket per voice, each from a network of its own.  Devices run no kernels:
-honest ones report made-up times of their class, liars what serves them.  It measures no time.
+Input: shares of liars, tactics.  Output: results/serving.liars.json: how many keys end with a
+default that is slower than the bundle's own kernel, and how often honest devices were given one.  A
+server with a store, and one WebSocket per voice, each from a network of its own.  Devices run no
+kernels: honest ones report made-up times of their class, liars what serves them.  It measures no
+time.
 
     python -m benchmarks serving.liars                   100 keys, every tactic, 20 and 40 % liars
     python -m benchmarks serving.liars --share 0.3 --tactic first --keys 20
@@ -299,4 +300,4 @@ def main(
             with running([site]):
                 work = attacks(site.url, crowd, keys, voices, part, how, seed)
                 row = asyncio.run(work)
-            run.keep("liars", row, ("tactic", "share", "voices", "seed"))
+            run.keep(row, ("tactic", "share", "voices", "seed"))

@@ -1,9 +1,9 @@
 """How soon a page that was given bad defaults has the bundle's own kernels back, without tuning.
 
-Input: a browser.  Output: results/recovery.json: milliseconds from the end of the page's first run
-to the first and to the last swap, and to the end of the check.  The server relinked the bundle with
-the slowest candidates that there are; each visit has a profile of its own, and the first one of
-each bundle is not counted, as the server makes its spaces then.
+Input: a browser.  Output: results/serving.recovery.json: milliseconds from the end of the page's
+first run to the first and to the last swap, and to the end of the check.  The server relinked the
+bundle with the slowest candidates that there are; each visit has a profile of its own, and the
+first one of each bundle is not counted, as the server makes its spaces then.
 
     python -m benchmarks serving.recovery --browser firefox
 """
@@ -114,4 +114,4 @@ def main(run: Run, browser: Annotated[str, among(BROWSERS, "The browser")] = "ch
         for subject in SUBJECTS:
             with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
                 found = visits(driver, subject, Path(place), browser)
-            run.keep("recovery", row(subject, browser, found), ("subject", "browser"))
+            run.keep(row(subject, browser, found), ("subject", "browser"))

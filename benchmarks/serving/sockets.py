@@ -1,8 +1,9 @@
 """The tuning socket under load: 1,000 devices on one server; two servers that are killed.
 
-Input: nothing.  Output: results/sockets.json.  A server process (`tilewright serve`), clients in
-this one (visitors.py).  The first part measures, with SQLite; in the second, two servers share a
-PostgreSQL, each is killed by SIGKILL again and again, and the store's rows are counted at the end.
+Input: nothing.  Output: results/serving.sockets.json.  A server process (`tilewright serve`),
+clients in this one (visitors.py).  The first part measures, with SQLite; in the second, two servers
+share a PostgreSQL, each is killed by SIGKILL again and again, and the store's rows are counted at
+the end.
 
     python -m benchmarks serving.sockets
     python -m benchmarks serving.sockets --clients 50 --rounds 5
@@ -134,7 +135,7 @@ def main(
             with database(postgres) as url:
                 rows.append(killed(folder, url, task, clients))
     for found in rows:
-        run.keep("sockets", found | {"rounds": rounds, "think": think}, ["what"])
+        run.keep(found | {"rounds": rounds, "think": think}, ["what"])
         if found["lost"] or found["twice"] or found["stored"] != found["reports"]:
             raise SystemExit("Reports were lost or counted twice")
 

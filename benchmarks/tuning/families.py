@@ -1,7 +1,7 @@
 """Whether a choice at load among a few families of schedules would beat one default for all.
 
 A family is a rule that makes a schedule of a kernel and a machine.  Input: sweeps of whole spaces.
-Output: results/families.json: per kernel, host and processor the shares of the
+Output: results/tuning.families.json: per kernel, host and processor the shares of the
 optimum of candidates, and of each family's schedule.  report/spaces.py compares them.
 
     python -m benchmarks tuning.families sweep --host chromium [--kernel K0]
@@ -259,9 +259,9 @@ def main(
     kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     if part == "again":
-        run.merge("families", list(again(rows_of("families"))), KEY)
+        run.merge(list(again(rows_of("tuning.families"))), KEY)
         return
     for name in kernel or SUBJECTS:
         for found in sweep(host or (*BROWSERS, "wasmtime"), name, sweeps.device_here()):
             print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
-            run.merge("families", [found], KEY)
+            run.merge([found], KEY)

@@ -1,11 +1,11 @@
 """How many trials sessions need, with what their own trials teach and without, on stored sweeps.
 
-Input: sweeps in results/headroom.json, their models.  Output: results/forecast.json: per sweep and
-number of trials, the share of the fastest that the model and its kernels have by then.  The order
-of trial and the choice among candidates are the tuner's own (tuning/candidate_order.py,
-web/tune/loop); times are the sweep's, with noise.  A candidate counts as soon as it was tried, and
-kernels that were not swept take no part, so real sessions need more trials.  Shares of the time are
-exact, as with a static build; a server is told powers of four.
+Input: sweeps in results/tuning.headroom.json, their models.  Output: results/tuning.forecast.json:
+per sweep and number of trials, the share of the fastest that the model and its kernels have by
+then.  The order of trial and the choice among candidates are the tuner's own
+(tuning/candidate_order.py, web/tune/loop); times are the sweep's, with noise.  A candidate counts
+as soon as it was tried, and kernels that were not swept take no part, so real sessions need more
+trials.  Shares of the time are exact, as with a static build; a server is told powers of four.
 
     python -m benchmarks tuning.forecast --models dist/public
 """
@@ -35,7 +35,7 @@ LOOKS, SEEDS = (10, 20, 40, 80, 160), (1, 2, 3)
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep of a model: kernels with their spaces.  rows: of results/headroom.json"""
+    """A sweep of a model: kernels with their spaces.  rows: of results/tuning.headroom.json"""
 
     host: str
     model: str
@@ -47,7 +47,7 @@ class Swept:
 def sweeps_of(models: Path) -> Iterator[Swept]:
     """The stored sweeps of the class of this machine whose spaces are today's."""
     device = sweeps.device_here()
-    rows = [r for r in rows_of("headroom") if r["part"] == "kernel" and "times" in r]
+    rows = [r for r in rows_of("tuning.headroom") if r["part"] == "kernel" and "times" in r]
     rows = [r for r in rows if r["device"] == device.id]
     for model in sorted({r["model"] for r in rows}):
         spaces = {short(s.kernel): space_of(s.kernel, device) for s in steps_of(model, models)}
@@ -123,4 +123,4 @@ def main(run: Run, models: Models = Path("dist/public")) -> None:
         for learning in (False, True):
             rows.append(row_of(swept, learning))
             run.show(rows[-1])
-    run.save("forecast", rows)
+    run.save(rows)

@@ -1,6 +1,6 @@
 """Where tuning pays: the kernels of public models, and how much of that a session takes.
 
-Input: browsers, names of models/public.py.  Output: results/headroom.json, rows by part:
+Input: browsers, names of models/public.py.  Output: results/tuning.headroom.json, rows by part:
 
     kernel    default against the fastest of its whole space, of each kernel with 2 % of the time
     model     the whole model with those, against the model as built, by turns
@@ -149,7 +149,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
     """A session from the model as built, against the model of the last sweep of this class."""
     swept = {
         row["kernel"]: row
-        for row in rows_of("headroom")
+        for row in rows_of("tuning.headroom")
         if (row["part"], row["host"], row["model"], row["device"])
         == ("kernel", host_name(host), name, device.id)
     }
@@ -220,4 +220,4 @@ def main(
             else:
                 found = (session(name, each, models, device, s) for s in seconds or SECONDS)
             for row in found:
-                run.keep("headroom", {"kernel": "", "seconds": 0, **row}, KEY)
+                run.keep({"kernel": "", "seconds": 0, **row}, KEY)

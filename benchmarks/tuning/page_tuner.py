@@ -1,9 +1,11 @@
 """Tuning in a page: speed reached, time taken, effect on inference; with the page's own tuner.
 
-Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a row per case.
+Input: a browser, a part, models as ONNX files.  Output: results/tuning.page_tuner.json, a row per
+case.
 
     rounds   from poor and from good defaults, per kernel: rounds until the kernel in use has 97 %
-             of the speed of the exhaustive optimum (results/space.json), and its share after 32.
+             of the speed of the exhaustive optimum (results/tuning.sweep.json), and its share after
+32.
              All kernels that were in use are timed again, alternating with the optimum
     known    winners of one device, linked into the bundle as a server does for the next one of its
              class: the first inference in new browsers, and the share of the optimum's speed; two
@@ -378,4 +380,4 @@ def main(
             source = model or made(net or "", Path(folder))
             found = of_models(part, asked, source, parse_shapes(shape or []), Path(folder))
         for row in found:
-            run.keep("tuning", row, KEY)
+            run.keep(row, KEY)

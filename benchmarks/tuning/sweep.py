@@ -1,9 +1,9 @@
 """Every candidate of every kernel, timed: where the optimum is, and how soon the order finds it.
 
-Input: hosts, kernels.  Output: results/space.json: a row per host, kernel and device class with the
-time of each candidate.  One bundle per kernel has all candidates, a plan each, so that they share
-weights, inputs and page.  All alternate, each paired with the default, one thread, warm; slow ones
-are dropped.  Candidates are checked against the reference host before anything is timed.
+Input: hosts, kernels.  Output: results/tuning.sweep.json: a row per host, kernel and device class
+with the time of each candidate.  One bundle per kernel has all candidates, a plan each, so that
+they share weights, inputs and page.  All alternate, each paired with the default, one thread, warm;
+slow ones are dropped.  Candidates are checked against the reference host before anything is timed.
 
     python -m benchmarks tuning.sweep --host chromium --kernel K0 --kernel K1
     python -m benchmarks tuning.sweep --cross       winners of each shape on the other shapes
@@ -294,8 +294,8 @@ def optimum_of(rows: Sequence[Row], host: str, name: str, space: Space) -> Sched
 
 
 def swept() -> list[Row]:
-    """The rows of results/space.json."""
-    return rows_of("space")
+    """The rows of results/tuning.sweep.json."""
+    return rows_of("tuning.sweep")
 
 
 def measure(host: str, name: str, device: DeviceClass) -> Row:
@@ -341,7 +341,7 @@ def main(
     kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
     device: Annotated[str, typer.Option(help="A class of devices; by default this one's.")] = "",
     crossed: Annotated[
-        bool, typer.Option("--cross", help="Winners of each shape on the others: shapes.json.")
+        bool, typer.Option("--cross", help="Winners on the other shapes: tuning.sweep.shapes.json.")
     ] = False,
 ) -> None:
     known = find(device) if device else device_here()
@@ -350,7 +350,7 @@ def main(
             rows = list(cross(name, known, swept()))
             for row in rows:
                 run.show(row)
-            run.merge("shapes", rows, KEY)
+            run.merge(rows, KEY, part="shapes")
             continue
         for each in kernel or SUBJECTS:
-            run.merge("space", [measure(name, each, known)], KEY)
+            run.merge([measure(name, each, known)], KEY)

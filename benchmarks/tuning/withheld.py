@@ -1,8 +1,8 @@
 """Tuning that cannot be handed the answer: the compiler's default is no candidate.
 
 Input: browsers; kernels of sweep.py, or the longest of public models.  Output: a row per kernel,
-start and order in results/withheld.json.  What the server sends has neither the default nor what
-has the same code.  A session begins with
+start and order in results/tuning.withheld.json.  What the server sends has neither the default nor
+what has the same code.  A session begins with
 
     poor      the naive schedule
     median    the candidate in the middle of all, by time
@@ -246,4 +246,4 @@ def main(
                 except Unclear as error:
                     print(f"{each}, {first}, {how} {seed} left out: {error}", flush=True)
                 else:
-                    run.keep("withheld", same | row, KEY)
+                    run.keep(same | row, KEY)

@@ -2,8 +2,8 @@
 
 Input: the other checkout with its environment (`git worktree add ../before COMMIT`, set up by its
 scripts); for Wasm a folder of models, on a GPU those of peers/models.py.  Output:
-results/earlier.json and results/earlier_gpu.json: kernels, empty steps and models, both versions by
-turns, each in a host of its own, with the ratio of their medians.
+results/versions.speed.json and results/versions.speed.gpu.json: kernels, empty steps and models,
+both versions by turns, each in a host of its own, with the ratio of their medians.
 
     python -m benchmarks versions.speed --other ../before --models dist/models
     python -m benchmarks versions.speed --other ../before --host dawn
@@ -187,10 +187,10 @@ def main(
     before = before or commit(other)
     if gpu:
         rows = [{"host": host, **row} for row in rows]
-        machine = nvidia_machine()
-        run.merge("earlier_gpu", rows, ("host", "subject"), before=before, machine=machine)
+        facts = {"before": before, "machine": nvidia_machine()}
+        run.merge(rows, ("host", "subject"), part="gpu", **facts)
     else:
-        run.save("earlier", rows, host=host, threads=threads, before=before)
+        run.save(rows, host=host, threads=threads, before=before)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a change of the engine or the tuner costs: this checkout's web part beside another one's.
 
 Input: bundles that both engines read, and the other checkout (`git worktree add ../before COMMIT`).
-Output: results/versions.json: per browser and bundle, medians of both versions, and of their
+Output: results/versions.visits.json: per browser and bundle, medians of both versions, and of their
 differences visit by visit: load, first run, a warm run, the first trial.
 
     python -m benchmarks versions.visits --other ../before minilm=.demo/minilm
@@ -103,4 +103,4 @@ def main(
                     urls = {"now": now.url, "before": before.url}
                     rows.append(row(browser, name, visited(browser, urls, visits, runs)))
                 run.show(rows[-1])
-    run.save("versions", rows, before=commit(other))
+    run.save(rows, before=commit(other))

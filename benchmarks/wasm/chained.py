@@ -1,6 +1,6 @@
 """The code variant for wasmtime's compiler beside the one for browsers: speed on wasmtime.
 
-Input: kernels of tuning/families.py.  Output: results/chained.json: per kernel the time of one
+Input: kernels of tuning/families.py.  Output: results/wasm.chained.json: per kernel the time of one
 variant over that of the other, by turns, one thread; the median of some turns, each of the fastest
 runs.
 
@@ -48,4 +48,4 @@ def main(
     run: Run, kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None
 ) -> None:
     for name in kernel or SUBJECTS:
-        run.keep("chained", measure(name), ("kernel", "cpu"))
+        run.keep(measure(name), ("kernel", "cpu"))

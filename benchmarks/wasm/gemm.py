@@ -1,9 +1,9 @@
 """The matmul sweep: every aspect ratio against the register-only multiply-add peak, per browser.
 
-Input: browsers.  Output: results/gemm.json.  Small products are repeated inside one plan, so that a
-run takes many ticks of the browser's clock.  Alternating (all cases, the peak, all cases, ...),
-warm, one thread; results are compared with NumPy before anything is timed.  Cases that read each
-weight once are memory-bound: the bandwidth is reported too.
+Input: browsers.  Output: results/wasm.gemm.json.  Small products are repeated inside one plan, so
+that a run takes many ticks of the browser's clock.  Alternating (all cases, the peak, all cases,
+...), warm, one thread; results are compared with NumPy before anything is timed.  Cases that read
+each weight once are memory-bound: the bandwidth is reported too.
 
     python -m benchmarks wasm.gemm [--host chromium] [--rounds 30] [--only square]
 """
@@ -218,4 +218,4 @@ def main(
             if not only or "chain" in only:
                 rows.append(measure_chain(browser, rounds, Path(folder)))
     if not only:
-        run.save("gemm", rows)
+        run.save(rows)

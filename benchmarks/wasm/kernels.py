@@ -1,8 +1,8 @@
 """nnJIT's kernels against the register-only multiply-add peak of the same run, per browser.
 
-Input: browsers.  Output: results/kernels.json.  Alternating (kernel, peak, kernel, peak), warm, one
-thread; the first call of a fresh kernel is reported too.  Ends after enough undisturbed rounds, or
-when the time is up.
+Input: browsers.  Output: results/wasm.kernels.json.  Alternating (kernel, peak, kernel, peak),
+warm, one thread; the first call of a fresh kernel is reported too.  Ends after enough undisturbed
+rounds, or when the time is up.
 
     python -m benchmarks wasm.kernels [--host chromium --host firefox] [--seconds 40]
 """
@@ -131,4 +131,4 @@ def main(run: Run, host: Hosts = None, seconds: Seconds = 40.0) -> None:
                 for kernel in KERNELS:
                     rows.append(measure(browser, kernel, seconds, Path(folder)))
                     run.show(rows[-1])
-    run.save("kernels", rows)
+    run.save(rows)

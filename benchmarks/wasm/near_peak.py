@@ -1,9 +1,9 @@
 """K0 and K1 by several register tiles and walks against the register-only multiply-add peak.
 
-Input: hosts.  Output: results/near_peak.json: a row per host, kernel and schedule with its share of
-the peak.  All schedules of a kernel are plans of one bundle and alternate with the peak, warm, one
-thread; what counts are rounds in which the peak kernel was not disturbed before or after, as in
-kernels.py.
+Input: hosts.  Output: results/wasm.near_peak.json: a row per host, kernel and schedule with its
+share of the peak.  All schedules of a kernel are plans of one bundle and alternate with the peak,
+warm, one thread; what counts are rounds in which the peak kernel was not disturbed before or after,
+as in kernels.py.
 
     python -m benchmarks wasm.near_peak [--host chromium] [--kernel K0] [--seconds 60]
 """
@@ -139,4 +139,4 @@ def main(
             for row in rows:
                 shown = ("host", "kernel", "way", "n", "share", "spread", "share_fastest")
                 print(*(row.get(key) for key in shown), flush=True)
-            run.merge("near_peak", rows, KEY)
+            run.merge(rows, KEY)

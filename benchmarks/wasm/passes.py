@@ -1,9 +1,9 @@
 """The paper's ablation (nnJIT, table 5) from a naive base, and LLVM on the same loops.
 
-Input: engines.  Output: results/passes.json, a row per engine, kernel and set: compile time, code
-size and kernel time.  The naive base recomputes every address and constant where it is used; then
-come the three passes, one more each time, and each of the last two alone; then where values are
-placed.  LLVM compiles C that has our loops (llvm.py), with vectors and without; where clang is
+Input: engines.  Output: results/wasm.passes.json, a row per engine, kernel and set: compile time,
+code size and kernel time.  The naive base recomputes every address and constant where it is used;
+then come the three passes, one more each time, and each of the last two alone; then where values
+are placed.  LLVM compiles C that has our loops (llvm.py), with vectors and without; where clang is
 missing these rows are left out.  Sets of a kernel are timed by turns; outputs are checked.
 
     python -m benchmarks wasm.passes [--host chromium --host firefox --host node] [--kernel K0]
@@ -240,4 +240,4 @@ def main(
             rows = measure(engine, name, steps()[name](), compiles, warm, rounds)
             for row in rows:
                 run.show(row)
-            run.merge("passes", rows, KEY)
+            run.merge(rows, KEY)

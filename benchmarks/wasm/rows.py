@@ -1,7 +1,7 @@
 """Kernels bound by memory or by scalar functions: nanoseconds per element and GB/s.
 
-Input: browsers, names of models/row_kernels.py; "copy" is the baseline.  Output: results/rows.json:
-the fastest of many runs, warm, one thread.
+Input: browsers, names of models/row_kernels.py; "copy" is the baseline.  Output:
+results/wasm.rows.json: the fastest of many runs, warm, one thread.
 
     python -m benchmarks wasm.rows [--host chromium --host firefox] [--only softmax] [--rounds 60]
 """
@@ -79,4 +79,4 @@ def main(run: Run, host: Hosts = None, only: Only = None, rounds: Rounds = 40) -
                     rows.append(measure(browser, kernel, rounds, Path(folder)))
                     run.show(rows[-1])
     if not only:
-        run.save("rows", rows)
+        run.save(rows)

@@ -1,6 +1,6 @@
 """Speed-up and overhead of threads: one thread and several, alternating, in each browser.
 
-Input: browsers, thread counts, model files.  Output: results/threads.json: empty steps, small
+Input: browsers, thread counts, model files.  Output: results/wasm.threads.json: empty steps, small
 dependent matmuls, K0 and K1, and whole models, each with its speed-up over one thread.
 
     python -m benchmarks wasm.threads [--host chromium] [--threads 2] [--model roberta.onnx]
@@ -118,4 +118,4 @@ def main(
                     for row in found:
                         rows.append(row | {"browser": agent})
                         print(*(row[key] for key in SHOWN), flush=True)
-    run.save("threads", rows)
+    run.save(rows)

@@ -185,7 +185,7 @@ def test_the_page_about_spaces_tells_the_counts_of_this_code() -> None:
 
 
 def test_the_stored_counts_are_of_this_code() -> None:
-    rows = json.loads((ROOT / "benchmarks" / "results" / "spaces.json").read_text())
+    rows = json.loads((ROOT / "benchmarks" / "results" / "lab.space.counts.json").read_text())
     assert {r["device"] for r in rows} == set(CLASSES)
     for row in rows[:: len(rows) // 20]:
         matrix, device = PAPER[row["kernel"]], CLASSES[row["device"]]
@@ -201,7 +201,7 @@ def test_the_page_about_spaces_tells_all_readings(capsys: Capture) -> None:
         for row in re.findall(r"^\| ((?:bytes|elements) \|.*) \|$", page, re.MULTILINE)
     }
     found = LabCalled(capsys, "space", "--readings", "--json").json
-    stored = ROOT / "benchmarks" / "results" / "readings.json"
+    stored = ROOT / "benchmarks" / "results" / "lab.space.readings.json"
     assert json.loads(stored.read_text()) == found
     shown = [r for r in found if r["device"] == "webgpu-nvidia-ampere"]
     assert told == {

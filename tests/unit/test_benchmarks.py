@@ -58,6 +58,15 @@ def test_documents_name_benchmarks_that_there_are() -> None:
         assert not [name for name in files if not (root / name).exists()], page
 
 
+def test_result_files_have_the_names_of_their_benchmarks() -> None:
+    """`wasm.kernels.json`, and with a part `tuning.sweep.shapes.json`; pictures likewise."""
+    text = (FOLDER / "README.md").read_text()
+    for path in (FOLDER / "results").glob("*.[js][sv]*"):
+        name = ".".join(path.name.split(".")[:2])
+        assert name in LISTED or name.startswith("lab."), path.name
+        assert path.suffix == ".svg" or name.startswith("lab.") or f"results/{path.name})" in text
+
+
 def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:
     with pytest.raises(SystemExit, match=r"wasm\.kernels is near"):
         runner.main(["wasm.kernel"])

@@ -133,11 +133,11 @@ def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> No
     common = module("benchmarks.common")
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     key = ("case", "engine")
-    run = common.Run()
-    run.merge("peers", [{"case": "a", "engine": "x", "ms": 1}], key)
-    run.merge("peers", [{"case": "b", "engine": "x", "ms": 2}], key)
-    run.merge("peers", [{"case": "a", "engine": "x", "ms": 3}], key)
-    path = tmp_path / "peers.json"
+    run = common.Run("peers.browsers")
+    run.merge([{"case": "a", "engine": "x", "ms": 1}], key)
+    run.merge([{"case": "b", "engine": "x", "ms": 2}], key)
+    run.merge([{"case": "a", "engine": "x", "ms": 3}], key)
+    path = tmp_path / "peers.browsers.json"
     rows = json.loads(path.read_text())["rows"]
     assert [(r["case"], r["ms"]) for r in rows] == [("b", 2), ("a", 3)]
     assert all(r["commit"] and r["date"] for r in rows)
@@ -250,7 +250,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         with pytest.raises(SystemExit) as ended:
             module("benchmarks.__main__").main(["models.load", *given])
         assert ended.value.code == 0
-        path = tmp_path / "results" / "load-chromium.json"
+        path = tmp_path / "results" / "models.load.chromium.json"
         rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
         return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.report import engines, gpu_engines
+from benchmarks.report.targets import OF_BROWSERS, OF_SERVERS
 from benchmarks.report.targets import lines as target_lines
 
 
@@ -74,12 +75,14 @@ def test_report_of_engines_on_a_gpu() -> None:
     assert "| 4.00× |" in streamed.splitlines()[2]
     assert "… has 16 bits" in missing
     found = dict(gpu_engines.charts(ON_GPU))
-    assert list(found) == ["gpu-peers-kernel.svg", "gpu-peers-model.svg"]
+    assert list(found) == ["peers.webgpu.kernel.svg", "peers.webgpu.model.svg"]
 
 
 def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The cells of each line by its name."""
-    records = {name: {"rows": found} for name, found in rows.items()}
+    """The cells of each line by its name.  rows: by the last part of a file's name"""
+    files = {name.rpartition(".")[2]: name for name in (*OF_BROWSERS, *OF_SERVERS)}
+    files |= {"peers": "peers.browsers", "tuning": "tuning.page_tuner"}
+    records = {files[name]: {"rows": found} for name, found in rows.items()}
     head, lines = target_lines(records)
     return {name: found for name, *found in (head, *lines)}
 

@@ -114,7 +114,7 @@ def test_classes_of_devices_have_tables_of_their_own() -> None:
     assert [(r["kernel"], r["device"]) for r in report.newest(mine)] == [
         ("K", "another"), ("L", DEVICE.id),
     ]  # fmt: skip
-    assert dict(report.charts(found))["space-x.svg"].count(">K<") == 1
+    assert dict(report.charts(found))["tuning.sweep.x.svg"].count(">K<") == 1
 
 
 def test_one_schedule_for_all_shapes() -> None:
@@ -150,8 +150,8 @@ def test_sweeps_of_several_classes_lie_beside_each_other(
     for device in (None, "a", "b", "a"):
         told = {} if device is None else {"device": device}
         key = sweeps.KEY if told else sweeps.KEY[:2]
-        common.Run().merge("space", [{"host": "x", "kernel": "K", **told}], key)
-    path = tmp_path / "space.json"
+        common.Run("tuning.sweep").merge([{"host": "x", "kernel": "K", **told}], key)
+    path = tmp_path / "tuning.sweep.json"
     assert [r["device"] for r in json.loads(path.read_text())["rows"]] == ["b", "a"]
 
 
