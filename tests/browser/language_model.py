@@ -33,14 +33,19 @@ class Made:
     files: dict[str, bytes]
 
 
-def made(folder: Path, hostile: bool = False, textless: bool = False) -> Made:
-    """hostile: each of its tokens is a piece of HTML;  textless: without the text files"""
+def made(folder: Path, hostile: bool = False, textless: bool = False, untold: bool = False) -> Made:
+    """hostile: each of its tokens is a piece of HTML;  textless: without the text files
+    untold: without a chat template
+    """
     folder.mkdir(parents=True)
     tiny = Tiny(room=ROOM, text=merges().write, type="Q4_0", **SIZE)
     model = GgufModel(write_tiny(folder / "model.gguf", tiny))
     files = {} if textless else gguf_text(model.file, model.words).files()
     if hostile:
         files = _hostile(files)
+    if untold:
+        facts = json.loads(files["language.json"]) | {"template": None}
+        files |= {"language.json": json.dumps(facts).encode()}
     options = Options(
         buckets={ROWS: (1, 8)},
         states=model.states,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.vocabularies import merges
 
 from tilewright.bundle import open_bundle
 
@@ -106,7 +107,7 @@ def test_stop_again_edit_and_clear(visit: Visit, site: Site) -> None:
     page.do("click", selector="#edit")
     editing = page.do("chat")
     assert (editing["message"], editing["label"]) == ("hello", "Edit your last message")
-    assert editing["focus"] == "message"
+    assert (editing["focus"], editing["able"]) == ("message", ["send", "edit-end"])
     page.do("keys", keys=["Escape"])
     assert page.do("chat")["message"] == ""
     page.do("click", selector="#edit")
@@ -246,6 +247,19 @@ def test_no_model_and_one_without_text_files(
         fits(page, tmp_path / "none.png", WIDE)
     assert "tilewright build model.gguf" in found
     assert "mute: a language model without tokenizer.json" in found
+
+
+@pytest.mark.by_turns
+def test_a_model_without_a_chat_template_goes_on_with_a_text(visit: Visit, tmp_path: Path) -> None:
+    untold = language_model.made(tmp_path / "untold", untold=True)
+    with serving({"untold": untold.bundle}) as site:
+        page = loaded(visit, site)
+        assert "no chat template" in page.do("chat")["hint"]
+        first = say(page, "the cat")["messages"][1]["text"]
+        found = say(page, "the cat")
+    assert first
+    assert found["messages"][3]["text"] == first
+    assert int(found["speed"]["reused"]) == len(merges().ids("the cat")) - 1
 
 
 @pytest.mark.by_turns

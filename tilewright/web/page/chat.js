@@ -5,7 +5,7 @@ import { forgetVerdicts } from '../engine/auto.js';
 import { clearCache, EngineError } from '../engine/engine.js';
 import { languageModel } from '../language/language.js';
 import { aboutText, growingAnswer, showCard, showMessages, showModels, showNone, showNote, showSpeed } from './chat_view.js';
-import { Conversation } from './conversation.js';
+import { Conversation, tabStorage } from './conversation.js';
 import { element, errorText, sizeText } from './elements.js';
 import { findLanguageBundles } from './chat_models.js';
 import { chosenDevice, showDevice, showError, showLoading, showStatus } from './status_view.js';
@@ -17,7 +17,8 @@ const MILD = ['context-full', 'input', 'invalid-model', 'kernel-trap'];
 
 /** @typedef {import('./chat_models.js').Found} Found */
 
-const conversation = new Conversation(sessionStorage);
+const kept = tabStorage();
+const conversation = new Conversation(kept);
 /** @type {Found[]} */
 let models = [];
 /** @type {Found | null} */
@@ -40,7 +41,7 @@ async function start() {
       element('status').hidden = true;
       return;
     }
-    const before = sessionStorage.getItem(LOADED);
+    const before = kept.getItem(LOADED);
     const known = models.find(({ address }) => address === before);
     choose(known ?? models[0]);
     element('room').hidden = false;
@@ -73,7 +74,7 @@ async function load() {
     const made = await languageModel(address, { ...chosenDevice(), signal, onProgress: showLoading });
     if (signal.aborted) return made.dispose();
     lm = made;
-    sessionStorage.setItem(LOADED, address);
+    kept.setItem(LOADED, address);
     const { engine, name } = made;
     showCard({ ...chosen, name }, true);
     engine.onlost = (info) => showDevice(info, 'token');
@@ -132,7 +133,7 @@ async function write() {
   conversation.answer({ role: 'assistant', content: answer.text, ended: answer.ended ?? '', about: aboutText(answer) });
   writing = null;
   showMessages(conversation.messages);
-  showSpeed(answer, model.context);
+  if (answer.ids.length) showSpeed(answer, model.context);
   showButtons();
   if (problem) showProblem(problem);
 }
@@ -155,8 +156,9 @@ function showButtons() {
   element('stop').hidden = !busy;
   element('send').disabled = !lm || !element('message').value.trim();
   element('again').disabled = busy || !lm || !asked;
-  element('edit').disabled = busy || !asked || editing;
+  element('edit').disabled = busy || !asked;
   element('clear').disabled = busy || !conversation.messages.length;
+  for (const id of ['again', 'edit', 'clear']) element(id).hidden = editing;
   element('edit-end').hidden = !editing;
   element('message-label').textContent = editing ? 'Edit your last message' : 'Your message';
 }

@@ -9,6 +9,25 @@
 const KEY = 'tilewright-chat';
 const ROLES = ['user', 'assistant'];
 
+/** The tab's storage, or where the browser gives none a place that a reload forgets. @returns {Place} */
+export function tabStorage() {
+  try {
+    const storage = sessionStorage;
+    return {
+      getItem: (name) => storage.getItem(name),
+      setItem(name, value) {
+        try {
+          storage.setItem(name, value);
+        } catch {
+          // Full: the chat goes on, and a reload forgets it.
+        }
+      },
+    };
+  } catch {
+    return { getItem: () => null, setItem() {} };
+  }
+}
+
 export class Conversation {
   /** @type {Said[]} */
   messages = [];
@@ -21,7 +40,7 @@ export class Conversation {
       const kept = JSON.parse(place.getItem(KEY) ?? '[]');
       if (kept.every((/** @type {Said} */ said) => ROLES.includes(said.role) && typeof said.content === 'string')) this.messages = kept;
     } catch {
-      // Of another version, or no storage here: the chat begins anew.
+      // Of another version: the chat begins anew.
     }
   }
 
@@ -59,10 +78,6 @@ export class Conversation {
   /** @param {Said[]} messages */
   #keep(messages) {
     this.messages = messages;
-    try {
-      this.#place.setItem(KEY, JSON.stringify(messages));
-    } catch {
-      // Full, or not allowed: the chat goes on, and a reload forgets it.
-    }
+    this.#place.setItem(KEY, JSON.stringify(messages));
   }
 }
