@@ -42,7 +42,7 @@ from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
 
 #: CUDA counts bytes, and one buffer is large enough for every model.
-MEMORY = MemoryKind(unit=1, head=256, each=lambda dtype: dtype.size)
+MEMORY = MemoryKind(unit_bytes=1, head=256, each=lambda dtype: dtype.size)
 
 
 class Cuda(WorkgroupTarget):

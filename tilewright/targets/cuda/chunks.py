@@ -53,14 +53,14 @@ class Chunks:
         return ceil(self.loop.var.extent / (self.every * self.loop.step))
 
     @property
-    def inside(self) -> tuple[l.Stmt, ...]:
+    def pass_body(self) -> tuple[l.Stmt, ...]:
         """The statements of a pass, without the barrier at its end."""
-        return self.loop.body[:-1] if self.met else self.loop.body
+        return self.loop.body[:-1] if self.ends_with_barrier else self.loop.body
 
     @property
-    def met(self) -> bool:
+    def ends_with_barrier(self) -> bool:
         """True if each pass ends with a barrier of all threads."""
-        return _met(self.loop)
+        return _ends_with_barrier(self.loop)
 
     @property
     def bytes(self) -> int:
@@ -73,7 +73,7 @@ class Chunks:
         return str(self.loop.begin) if self.refill else ""
 
     @property
-    def ahead(self) -> bool:
+    def copies_ahead(self) -> bool:
         """True if asynchronous copies may be unfinished when a pass ends."""
         return any(isinstance(s, l.EndCopies) for s in self.loop.body)
 
@@ -85,14 +85,18 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
     """
     stmts = (*fn.prologue, *fn.body)
     for n, s in enumerate(stmts):
-        if isinstance(s, l.For) and (_met(s) or (s.chunk and s.end.variables <= {*fn.scalars})):
+        if isinstance(s, l.For) and (
+            _ends_with_barrier(s) or (s.chunk and s.end.variables <= {*fn.scalars})
+        ):
             before, refill, after = *_split(stmts[:n], s), stmts[n + 1 :]
             known = s.begin == Index() or refill
-            several = s.chunk > 1 and (s.step > 1 or _met(s))
+            several = s.chunk > 1 and (s.step > 1 or _ends_with_barrier(s))
             every = s.chunk if s.chunk > 1 else passes_per_chunk(fn, s.body)
             if not known or several or ceil(s.var.extent / s.step) <= every:
                 return None
-            if not _fresh(fn, before, s) or not (fn.thread or _apart(fn, stmts, after)):
+            if not _no_pass_reads_earlier_shared_writes(fn, before, s) or not (
+                fn.thread or _threads_reach_barriers(fn, stmts, after)
+            ):
                 return None
             kinds, live = registers(stmts), _read_first((*s.body, *after), set())
             matrices = tuple(
@@ -114,12 +118,12 @@ def _split(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], 
     return stmts, ()
 
 
-def _met(loop: l.For) -> bool:
+def _ends_with_barrier(loop: l.For) -> bool:
     """True if each pass ends with a barrier of all threads."""
     return bool(loop.body) and isinstance(loop.body[-1], l.Barrier)
 
 
-def _apart(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bool:
+def _threads_reach_barriers(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bool:
     """True if threads that compute a tile each can all reach the loop's barriers: none returns
     early at an index out of range, all state is in registers, and all stores come after the
     loop."""
@@ -130,7 +134,9 @@ def _apart(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bo
     return not (fn.scratch or ends or stores[0] > stores[1])
 
 
-def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:
+def _no_pass_reads_earlier_shared_writes(
+    fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For
+) -> bool:
     """True if a pass never reads shared memory that an earlier pass wrote, except what `refill`
     copies again."""
     first = len(fn.buffers)

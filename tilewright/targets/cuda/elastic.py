@@ -63,7 +63,7 @@ def elastic(fn: TileFn) -> Elastic:
     d, threads, parts = CudaDialect(fn), workgroup_threads(fn), chunks_of(fn)
     given = ", ".join((*parameters(fn, d), *FIELDS))
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
-    shares = parts is not None and not parts.ahead
+    shares = parts is not None and not parts.copies_ahead
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
     # Short tiles need as many workers as the plain form has blocks; for long tiles the host tries
     # it.
@@ -79,7 +79,11 @@ def elastic(fn: TileFn) -> Elastic:
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
         *(["  __shared__ Asked asked;"] if shares else []),
-        *(["  __shared__ unsigned heard[2];"] if shares and parts and parts.met else []),
+        *(
+            ["  __shared__ unsigned heard[2];"]
+            if shares and parts and parts.ends_with_barrier
+            else []
+        ),
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
         "  Worker worker{};",
         *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if shares else []),
@@ -152,7 +156,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}}}",
         *_passes(fn, d, parts, pad, end),
         f"{pad}  if (leaves && following < {end}) {{",
-        *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
+        *([f"{pad}    await_copies<0>();"] if parts.copies_ahead else []),
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
         f"{pad}    char *const to = turn.saved + (int64_t)blockIdx.x * turn.stride;",
@@ -163,7 +167,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}      leave(turn, own, following, worker.following);",
         f"{pad}      finish(turn, worker.done), counted_out(turn);",
         f"{pad}    }}",
-        *([f"{pad}    if (threadIdx.x == 0) all_came();"] if not parts.ahead else []),
+        *([f"{pad}    if (threadIdx.x == 0) all_came();"] if not parts.copies_ahead else []),
         f"{pad}    return;",
         f"{pad}  }}",
         f"{pad}}}",
@@ -176,7 +180,13 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
     """Text of the loop up to the point where `leaves` has the same value in all threads and
     `following` is the next block."""
-    form = _copied_ahead if parts.ahead else _with_barriers if parts.met else _without_barriers
+    form = (
+        _copied_ahead
+        if parts.copies_ahead
+        else _with_barriers
+        if parts.ends_with_barrier
+        else _without_barriers
+    )
     return [f"{pad}{line}" for line in form(fn, d, parts, end)]
 
 
@@ -194,7 +204,7 @@ def _with_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[
         f"for (int {block} = begin; {block} < {end}; {block} += {step}) {{",
         "  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
         f"  if (threadIdx.x == 0{first}) ask(turn, asked);",
-        *lines(parts.inside, d, "  ", fn.unit),
+        *lines(parts.pass_body, d, "  ", fn.unit),
         f"  unsigned &word = heard[{block} / {step} & 1];",
         "  if (threadIdx.x == 0) word = answered;",
         "  worker.budget = min(worker.budget, answered);",
@@ -229,7 +239,7 @@ def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[s
             "  }",
         ]
     else:
-        var, inside = block, [*lines(parts.inside, d, "  ", fn.unit)]
+        var, inside = block, [*lines(parts.pass_body, d, "  ", fn.unit)]
     return [
         f"for (int {var} = begin; {var} < {end}; {var} += {long}) {{",
         "  const unsigned answered = threadIdx.x == 0 ? budget_of(turn) : NONE;",
@@ -250,7 +260,7 @@ def _without_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> li
         f"for (int {block} = begin; {block} < {end}; {block} += {step}) {{",
         f"  if (threadIdx.x == 0{middle}) ask(turn, asked);",
         f"  const int following = min({block} + {step}, {end});",
-        *lines(parts.inside, d, "  ", fn.unit),
+        *lines(parts.pass_body, d, "  ", fn.unit),
         *([f"  if (following % {long}) continue;"] if every > 1 else []),
         "  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
         *_ALL_KNOW,

@@ -32,7 +32,7 @@ from tilewright.targets.wgsl.steps import Steps
 #: WGSL counts words: bindings begin at multiples of 256 bytes, 64 words.  Desktop adapters bind at
 #: least 2^30 bytes.
 MEMORY = MemoryKind(
-    unit=WORD,
+    unit_bytes=WORD,
     head=64,
     each=lambda dtype: WORDS[dtype.name],
     packed=lambda program: dict.fromkeys(byte_tensors(program), EACH),

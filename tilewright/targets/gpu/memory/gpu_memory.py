@@ -33,7 +33,7 @@ class MemoryKind:
     """What is special about the memory of a target.  It is counted in units, words or bytes; all
     parts of a buffer begin at multiples of 64 units (base/abi.py).
 
-    unit:   bytes of a unit
+    unit_bytes: of a unit
     head:   units reserved at the start; the first ones report an index out of range
     each:   units of an element of a type
     packed: weights of a program, other than f16, of which several elements are stored where one
@@ -41,7 +41,7 @@ class MemoryKind:
     bank:   default bytes of a buffer if a model needs several; None: one is always large enough
     """
 
-    unit: int
+    unit_bytes: int
     head: int
     each: Callable[[DType], int]
     packed: Callable[[Program], dict[int, int]] = lambda program: {}
@@ -139,7 +139,7 @@ class MemoryLayout:
     @property
     def bytes(self) -> int:
         """Bytes of all buffers."""
-        return (self.own + sum(self.banks.sizes) + sum(self.annexes)) * self.kind.unit
+        return (self.own + sum(self.banks.sizes) + sum(self.annexes)) * self.kind.unit_bytes
 
     def places(self, arena: Arena) -> list[Location]:
         """The places of a plan's values."""
@@ -158,7 +158,7 @@ class MemoryLayout:
 
     def ends(self, arena: Arena, places: Sequence[Location]) -> dict[str, object]:
         """The facts of a section about a plan: the first byte of each input and output."""
-        plan, unit = arena.plan, self.kind.unit
+        plan, unit = arena.plan, self.kind.unit_bytes
         return {
             "inputs": [places[i].begin * unit for i in plan.inputs],
             "outputs": [places[i].begin * unit for i in plan.outputs],
@@ -166,7 +166,7 @@ class MemoryLayout:
 
     def to_facts(self) -> dict[str, object]:
         """The facts of a section about tensors and states."""
-        unit = self.kind.unit
+        unit = self.kind.unit_bytes
         found: dict[str, object] = {
             "tensors": [begin * unit for begin in self.banks.begins],
             "states": [begin * unit for begin in self.states.begins],
@@ -212,10 +212,12 @@ def lay_out(
     found = in_one(Regions.in_one(begins), end)
     if kind.bank is None:
         return found
-    most = setting(settings, "bank", kind.bank) // kind.unit
+    most = setting(settings, "bank", kind.bank) // kind.unit_bytes
     if found.own > most:
         shapes = [t.shape for t in program.tensors]
-        banks, end = banks_of(*_tensors_read(arenas), sizes, shapes, kind.head, most, kind.unit)
+        banks, end = banks_of(
+            *_tensors_read(arenas), sizes, shapes, kind.head, most, kind.unit_bytes
+        )
         found = in_one(banks, end)
     if found.own > most:
         found = _apart(program, replace(found, states=states_apart(states, end, most)), most)
@@ -229,7 +231,7 @@ def layout_of(
 ) -> MemoryLayout:
     """The layout that an existing section has, read from its facts, so that relinking keeps the
     addresses of weights."""
-    facts, unit = section.facts, kind.unit
+    facts, unit = section.facts, kind.unit_bytes
     tensors, states = (tuple(at // unit for at in facts[n]) for n in ("tensors", "states"))
     banked: Banked = facts.get("banks", Banked(bytes=[], of=[0] * len(tensors)))
     annexed: Annexed = facts.get("annexes", Annexed(bytes=[], of=[0] * len(states), most=0))
@@ -313,6 +315,6 @@ def _require_fits(program: Program, found: MemoryLayout) -> None:
         raise MemoryLimit(
             f"{what} needs more than one GPU buffer",
             hint="Raise --bank, build smaller buckets, or split the largest tensors of the model",
-            bytes=need * kind.unit,
-            limit=most * kind.unit,
+            bytes=need * kind.unit_bytes,
+            limit=most * kind.unit_bytes,
         )

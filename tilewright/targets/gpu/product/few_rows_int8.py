@@ -93,8 +93,7 @@ class _RoundedRowsTile:
         """The columns of each product, as in `FewRowsTile`."""
         for side in self.tile.by_product():
             own = of_kind(side, Integers, "its columns are not integers")
-            own.each = self.s.unit
-            yield own
+            yield own.with_unit_steps(self.s.unit)
 
     def _block(self, first: Index, alone: bool) -> None:
         """Adds the products of a block's units, from `first` on; loads run `r0` units ahead."""

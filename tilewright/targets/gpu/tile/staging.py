@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil, gcd, prod
 
@@ -303,6 +304,12 @@ class Integers(StagedOperand):
         self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
         whole = {x: self.loads_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
         self.whole = whole | {ops.col: self.loads_vectors(ops.col)}
+
+    def with_unit_steps(self, steps: int) -> Integers:
+        """The same operand with this number of steps in a unit."""
+        found = copy(self)
+        found.each = steps
+        return found
 
     @property
     def words(self) -> int:
