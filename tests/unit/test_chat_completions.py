@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.vocabularies import merges, pieces
+from helpers.waiting import PATIENCE
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -365,7 +366,7 @@ def test_a_connection_that_breaks_stops_its_answer() -> None:
                 + body
             )
             assert line.recv(12) == b"HTTP/1.1 200"
-        assert model.answers[0].stopped.wait(120)
+        assert model.answers[0].stopped.wait(PATIENCE)
 
 
 def test_a_client_that_leaves_the_queue_is_never_answered() -> None:

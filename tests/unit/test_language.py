@@ -18,6 +18,7 @@ import pytest
 from gguf import GGUFWriter
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.vocabularies import TEMPLATE, merges, pieces
+from helpers.waiting import PATIENCE
 
 from tilewright.base.errors import (
     ContextFull,
@@ -421,7 +422,7 @@ def test_an_answer_in_an_event_loop(tmp_path: Path) -> None:
     lm, gone = lm_of(tmp_path, Echo()), threading.Event()
 
     def run(inputs: Any) -> Any:
-        assert gone.wait(60)  # the loop sets it while the first token is computed
+        assert gone.wait(PATIENCE)  # the loop sets it while the first token is computed
         return Echo()(inputs)
 
     async def both() -> tuple[list[str], list[str]]:
