@@ -2,14 +2,12 @@
 // Input: clicks, files, frames of the camera.  Output: calls of the model and the views, which have their own files; #picture, #seen, #results and
 // #rate: a picture with what the model found in it, and how fast.
 
-import { forgetVerdicts } from '../engine/auto.js';
-import { clearCache } from '../engine/engine.js';
 import { sizeOf } from '../engine/frames.js';
-import { countText, element, errorText, make, sizeText, timeText } from './elements.js';
+import { countText, element, errorText, make, timeText } from './elements.js';
 import { findPictureBundle } from './find_bundle.js';
 import { PictureModel } from './picture_model.js';
 import { cameraSource, fileSource, sampleSource } from './picture_sources.js';
-import { chosenDevice, LatencyView, showDevice, showError, showLoading, showStatus } from './status_view.js';
+import { chosenDevice, keepOffline, LatencyView, showDevice, showError, showLoading, showStatus, watchForget } from './status_view.js';
 
 /**
  * @typedef {import('./picture_model.js').Seen} Seen
@@ -217,12 +215,7 @@ element('device-choice').addEventListener('change', () => {
   latency.clear();
   start();
 });
-element('forget').addEventListener('click', async () => {
-  const [bytes] = await Promise.all([clearCache(), forgetVerdicts()]);
-  element('forget').hidden = true;
-  element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
-});
 
-// If this fails the page still works, but not offline.
-navigator.serviceWorker?.register('/sw.js').catch(() => {});
+watchForget();
+keepOffline();
 start();

@@ -1,14 +1,13 @@
 // The chat page's controller: finds language models, loads one, sends messages, shows answers while they come.
 // Input: clicks and keys.  Output: calls of the model (language/), the conversation and the views, which have their own files.
 
-import { forgetVerdicts } from '../engine/auto.js';
-import { clearCache, EngineError } from '../engine/engine.js';
+import { EngineError } from '../engine/engine.js';
 import { languageModel } from '../language/language.js';
 import { aboutText, growingAnswer, showCard, showMessages, showModels, showNone, showNote, showSpeed } from './chat_view.js';
 import { Conversation, tabStorage } from './conversation.js';
-import { element, errorText, sizeText } from './elements.js';
+import { element, errorText } from './elements.js';
 import { findLanguageBundles } from './chat_models.js';
-import { chosenDevice, showDevice, showError, showLoading, showStatus } from './status_view.js';
+import { chosenDevice, keepOffline, showDevice, showError, showLoading, showStatus, watchForget } from './status_view.js';
 
 /** The address of the model that this tab has loaded: a reload loads it again. */
 const LOADED = 'tilewright-chat-model';
@@ -232,12 +231,7 @@ element('device-choice').addEventListener('change', () => {
   // Before the first load nothing is there to be moved.
   if (element('status').dataset.state !== 'idle') load();
 });
-element('forget').addEventListener('click', async () => {
-  const [bytes] = await Promise.all([clearCache(), forgetVerdicts()]);
-  element('forget').hidden = true;
-  element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
-});
 
-// If this fails the page still works, but not offline.
-navigator.serviceWorker?.register('/sw.js').catch(() => {});
+watchForget();
+keepOffline();
 start();

@@ -2,13 +2,11 @@
 // Input: typing and clicks.  Output: calls of the model and the views, which have their own files; a ranking as a list in #results, with the
 // words of the query marked.
 
-import { forgetVerdicts } from '../engine/auto.js';
-import { clearCache } from '../engine/engine.js';
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
-import { countText, element, make, sizeText, timeText } from './elements.js';
+import { countText, element, make, timeText } from './elements.js';
 import { findSentenceBundle } from './find_bundle.js';
 import { SentenceModel } from './model.js';
-import { chosenDevice, LatencyView, showBucket, showCollection, showDevice, showError, showLoading, showProfile, showStatus } from './status_view.js';
+import { chosenDevice, keepOffline, LatencyView, showBucket, showCollection, showDevice, showError, showLoading, showProfile, showStatus, watchForget } from './status_view.js';
 import { TuningPanel } from './tuning.js';
 
 /** @typedef {import('./collection.js').Hit} Hit */
@@ -231,11 +229,6 @@ element('restore').addEventListener('click', async () => {
 element('cancel').addEventListener('click', cancel);
 element('retry').addEventListener('click', () => start());
 element('device-choice').addEventListener('change', change);
-element('forget').addEventListener('click', async () => {
-  const [bytes] = await Promise.all([clearCache(), forgetVerdicts()]);
-  element('forget').hidden = true;
-  element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
-});
 element('profile').addEventListener('toggle', async () => {
   if (!model || !element('profile').open) return;
   element('profile-text').textContent = 'Measuring';
@@ -246,6 +239,6 @@ element('profile').addEventListener('toggle', async () => {
   }
 });
 
-// If this fails the page still works, but not offline.
-navigator.serviceWorker?.register('/sw.js').catch(() => {});
+watchForget();
+keepOffline();
 start();

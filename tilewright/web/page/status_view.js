@@ -3,6 +3,8 @@
 // buttons of #status, with hints after an error; texts in the side panels; bars with their median as a line in #latency, redrawn at most once a
 // frame, and the same as text and attributes.
 
+import { forgetVerdicts } from '../engine/auto.js';
+import { clearCache } from '../engine/engine.js';
 import { bucketText, countText, draw, element, errorText, make, sizeText, timeText } from './elements.js';
 
 /** @typedef {'idle' | 'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} StatusState */
@@ -104,6 +106,20 @@ export function showDevice(info, unit) {
   element('fact-bytes').textContent = `${sizeText(cache.downloadedBytes)} downloaded, ${sizeText(cache.hitBytes)} from cache`;
   element('lost').replaceChildren(...info.lost.map((text) => make('li', { textContent: text })));
   element('forget').hidden = cache.state !== 'on';
+}
+
+/** What the button #forget does: it deletes what the browser keeps of all models. */
+export function watchForget() {
+  element('forget').addEventListener('click', async () => {
+    const [bytes] = await Promise.all([clearCache(), forgetVerdicts()]);
+    element('forget').hidden = true;
+    element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
+  });
+}
+
+/** Without a service worker the page still works, but not offline. */
+export function keepOffline() {
+  navigator.serviceWorker?.register('/sw.js').catch(() => {});
 }
 
 /** @param {Record<string, number>} bucket */
