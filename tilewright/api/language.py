@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tilewright.api.hosts import LONGEST, check_host, open_runner, targets_of, variants_of
-from tilewright.api.language_bundles import cached_bundle, is_language_source
+from tilewright.api.language_bundles import cached_bundle, is_language_source, silent
 from tilewright.base.abi import MOST_WORKERS
 from tilewright.base.errors import BundleCorrupt, InvalidModel, UsageError
 from tilewright.bundle import is_bundle, open_bundle
@@ -61,9 +61,8 @@ def language_model(
     folder = place
     if not given:
         options = Options(targets=targets_of(host), variants=variants_of(host))
-        report = on_progress or (lambda _what, _done, _total: None)
         kept = Path(cache) if cache else None
-        folder = cached_bundle(place, options, context, kept, report, weights)
+        folder = cached_bundle(place, options, context, kept, on_progress or silent, weights)
     try:
         return _opened(folder, host, threads, own=not given)
     except BundleCorrupt as error:

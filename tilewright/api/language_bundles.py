@@ -34,7 +34,7 @@ CONTEXT = 4096
 SIZES = (1, 8, 64)
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
+def silent(_what: str, _done: int, _total: int) -> None:
     """Nobody wants to know."""
 
 
@@ -58,7 +58,7 @@ def open_source(
     context: int | None = None,
     loose: str = "",
     weights: int | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> LanguageSource:
     """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError.
 
@@ -74,10 +74,10 @@ def open_source(
     model: Decoder
     if path.is_dir():
         model = FolderModel(path, context or 0, loose, CONTEXT, weights)
-        folder_text(model.folder, model.words)  # what cannot be read fails before weights are read
+        # what cannot be read fails before weights are
+        text = folder_text(model.folder, model.words)
         error = model.weight_error(partial(progress, "rounding weights"))
-        told = RoundedWeights(weights, error) if weights else None
-        text = folder_text(model.folder, model.words, told)
+        text = text.rounded(RoundedWeights(weights, error)) if weights else text
     elif weights is not None:
         raise UsageError(
             "--weights is for folders of Hugging Face's format",

@@ -6,7 +6,7 @@ docs/bundle.md documents both files.  It cuts no text; see vocabulary.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -53,6 +53,10 @@ class TextAssets:
 
     tokenizer: bytes
     facts: LanguageFacts
+
+    def rounded(self, weights: RoundedWeights) -> TextAssets:
+        """The same, of a model whose weights were rounded."""
+        return replace(self, facts=msgspec.structs.replace(self.facts, weights=weights))
 
     def files(self) -> dict[str, bytes]:
         """The assets of a bundle, by name."""

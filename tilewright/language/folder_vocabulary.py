@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.frontend.folder import ModelFolder, read_json
-from tilewright.language.assets import TOKENIZER, LanguageFacts, RoundedWeights, TextAssets
+from tilewright.language.assets import TOKENIZER, LanguageFacts, TextAssets
 from tilewright.language.gguf_vocabulary import ENDS
 from tilewright.language.vocabulary import tokenizer_of
 
@@ -37,12 +37,10 @@ class _TokenizerFile(msgspec.Struct):
     added_tokens: list[dict[str, object]] = []
 
 
-def folder_text(
-    folder: ModelFolder, words: int, weights: RoundedWeights | None = None
-) -> TextAssets:
+def folder_text(folder: ModelFolder, words: int) -> TextAssets:
     """The folder's vocabulary, template and name.  Raises InvalidModel, UnsupportedOp.
 
-    words: how many tokens the model has logits for;  weights: what was rounded
+    words: how many tokens the model has logits for
     """
     path = folder.path
     data = _known_tokens(_tokenizer_file(path), words)
@@ -56,7 +54,7 @@ def folder_text(
     facts = LanguageFacts(
         name=folder.name, template=_template(path, settings), texts=texts,
         ends=tuple(sorted(number for number in ends if number < words)),
-        begin=_begin(tokenizer, settings, texts), pieces=_pieces(parts), weights=weights,
+        begin=_begin(tokenizer, settings, texts), pieces=_pieces(parts),
     )  # fmt: skip
     return TextAssets(data, facts)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.base.dtypes import F32, I32, I64, DType
+from tilewright.base.dtypes import F32, I32, I64
 from tilewright.base.errors import UsageError
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.exports.key_masks import NewRows, with_compared_keys
@@ -20,7 +20,14 @@ from tilewright.frontend.exports.past_rows import PastImport, Size
 from tilewright.frontend.exports.signature import MASK, POSITIONS, GrowingCache, signature_of
 from tilewright.frontend.float16_types import nodes_in_f16, outputs_of
 from tilewright.frontend.importer import value_of
-from tilewright.frontend.language.decoder import IDS, LAST, LOGITS, ROWS
+from tilewright.frontend.language.decoder import (
+    IDS,
+    LAST,
+    LOGITS,
+    ROWS,
+    SharedInputs,
+    rows_asked,
+)
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.subgraphs import Visible
 from tilewright.graph import ops
@@ -32,7 +39,6 @@ from tilewright.graph.node import (
     cast,
     constant,
     gather,
-    graph_input,
     iota,
     node,
     reshape,
@@ -72,18 +78,13 @@ class ExportedModel:
             for name in (c.input, c.output)
         }  # fmt: skip
         self.in_f16 = nodes_in_f16(self.model)
-        self._inputs: dict[tuple[str, ops.Shape], Node] = {}
+        self._input = SharedInputs()
 
     def graph(
         self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
     ) -> Graph:
         """The model for `dims[ROWS]` new tokens."""
-        if shapes or set(dims or {}) - {ROWS}:
-            raise UsageError(
-                f"a language model has one open dimension, {ROWS}",
-                hint=f"Choose its sizes with --buckets {ROWS}=1,64",
-            )
-        rows = (dims or {}).get(ROWS, 1)
+        rows = rows_asked(dims, shapes)
         if not 0 < rows <= self.room - SPARE:
             raise UsageError(
                 f"{rows} new tokens do not fit the context of {self.room}, of which {SPARE} must "
@@ -144,12 +145,6 @@ class ExportedModel:
 
     def _state(self, c: GrowingCache) -> Node:
         return self._input(c.input, (1, c.heads, self.room, c.width), F32, c.widened_from)
-
-    def _input(self, name: str, shape: ops.Shape, dtype: DType, stored: str = "") -> Node:
-        """The same node in all graphs, which share what is made of it."""
-        if (name, shape) not in self._inputs:
-            self._inputs[name, shape] = graph_input(name, shape, dtype, stored)
-        return self._inputs[name, shape]
 
 
 def _rotations(model: Model) -> Iterator[int]:

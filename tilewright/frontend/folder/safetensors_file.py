@@ -14,10 +14,9 @@ from itertools import pairwise
 from math import prod
 from pathlib import Path
 
-import numpy as np
-
 from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.base.model_limits import LIMITS
+from tilewright.frontend.language.weights import mapped
 from tilewright.graph.ops import Array, Shape
 
 #: Bits of an element.
@@ -44,13 +43,7 @@ class StoredTensor:
 
 def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
     """Reads the header and maps the rest.  Raises InvalidModel, UnsupportedDType."""
-    try:
-        data = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as cause:
-        raise InvalidModel(
-            f"cannot read {path.name}: {getattr(cause, 'strerror', None) or cause}",
-            hint="Check the path and its permissions", path=str(path),
-        ) from cause  # fmt: skip
+    data = mapped(path, path.name)
     header, rest = _header(data, path.name)
     found = {name: _tensor(name, entry, rest, path.name) for name, entry in header.items()}
     _check_gaps(header, len(rest), path.name)

@@ -19,6 +19,7 @@ from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.base.model_limits import LIMITS
 from tilewright.frontend.gguf.tensor_types import NAMES, TENSOR_TYPES, TensorType
 from tilewright.frontend.language.model_settings import ModelSettings
+from tilewright.frontend.language.weights import mapped
 from tilewright.graph.ops import Array, Shape
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -81,13 +82,7 @@ def is_gguf(path: Path) -> bool:
 
 def read_gguf(path: Path) -> GgufFile:
     """Reads the header and maps the rest.  Raises InvalidModel, UnsupportedDType."""
-    try:
-        data = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as cause:
-        raise InvalidModel(
-            f"cannot read the model file: {getattr(cause, 'strerror', None) or cause}",
-            hint="Check the path and its permissions", path=str(path),
-        ) from cause  # fmt: skip
+    data = mapped(path, "the model file")
     try:
         return _Reader(data, path).file()
     except UnicodeDecodeError as cause:

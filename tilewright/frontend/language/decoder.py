@@ -59,6 +59,29 @@ class DecoderSource:
     called: Callable[[str], str] = str
 
 
+def rows_asked(dims: Mapping[str, int] | None, shapes: Mapping[str, object] | None) -> int:
+    """The number of new tokens of a graph.  Raises UsageError for any other size."""
+    if shapes or set(dims or {}) - {ROWS}:
+        raise UsageError(
+            f"a language model has one open dimension, {ROWS}",
+            hint=f"Choose its sizes with --buckets {ROWS}=1,64",
+        )
+    return (dims or {}).get(ROWS, 1)
+
+
+class SharedInputs:
+    """Inputs of a model's graphs: all graphs get the same node, so that they share the nodes
+    computed from it."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, ops.Shape], Node] = {}
+
+    def __call__(self, name: str, shape: ops.Shape, dtype: DType, stored: str = "") -> Node:
+        if (name, shape) not in self._made:
+            self._made[name, shape] = graph_input(name, shape, dtype, stored)
+        return self._made[name, shape]
+
+
 class Decoder:
     """A model as a source of graphs; weights are made once for all of them.
 
@@ -79,7 +102,7 @@ class Decoder:
                 hint="Ask for a smaller context", trained=self.sizes.trained, context=room,
             )  # fmt: skip
         self.weights = WeightTable(source.tensors, source.called, loose)
-        self._inputs: dict[tuple[str, ops.Shape], Node] = {}
+        self._input = SharedInputs()
         self._tables: dict[bool, tuple[Node, Node]] = {}
         embedding = source.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
@@ -100,12 +123,7 @@ class Decoder:
         self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
     ) -> Graph:
         """The model for `dims[ROWS]` new tokens."""
-        if shapes or set(dims or {}) - {ROWS}:
-            raise UsageError(
-                f"a language model has one open dimension, {ROWS}",
-                hint=f"Choose its sizes with --buckets {ROWS}=1,64",
-            )
-        rows = (dims or {}).get(ROWS, 1)
+        rows = rows_asked(dims, shapes)
         if not 0 < rows <= self.room:
             raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
         s = self.sizes
@@ -126,12 +144,6 @@ class Decoder:
         self._check_all_used()
         inputs = ((IDS, ids), (LAST, last), *caches.items())
         return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
-
-    def _input(self, name: str, shape: ops.Shape, dtype: DType) -> Node:
-        """An input; all graphs get the same node, so that they share the nodes computed from it."""
-        if (name, shape) not in self._inputs:
-            self._inputs[name, shape] = graph_input(name, shape, dtype)
-        return self._inputs[name, shape]
 
     # ---- parts -----------------------------------------------------------------------------------
 

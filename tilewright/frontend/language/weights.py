@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
 
 from tilewright.base.dtypes import F32, DType
 from tilewright.base.errors import InvalidModel, UnsupportedOp
@@ -23,6 +26,20 @@ from tilewright.graph.ops import Array, Shape
 
 #: Reads a part of a tensor from its file.
 Load = Callable[[], Array]
+
+
+def mapped(path: Path, what: str) -> Array:
+    """The bytes of a file, which are read when they are used.  Raises InvalidModel.
+
+    what: the file, as the message calls it
+    """
+    try:
+        return np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as cause:
+        raise InvalidModel(
+            f"cannot read {what}: {getattr(cause, 'strerror', None) or cause}",
+            hint="Check the path and its permissions", path=str(path),
+        ) from cause  # fmt: skip
 
 
 @dataclass(frozen=True)
