@@ -14,7 +14,7 @@ from tilewright.targets.gpu.vectors import (
     stored_singly,
     vectors,
 )
-from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.lite_space import WORD
 
 
 def wholes(fn: TileFn) -> dict[int, int]:

@@ -21,7 +21,7 @@ from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, place_in_arenas
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.gpu_memory import Location, lay_out
-from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.lite_space import WORD
 from tilewright.targets.wgsl.api import MEMORY
 
 #: Bytes of a buffer: two of the net's results do not fit.

@@ -18,7 +18,7 @@ from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.further_buffers import banks_of
-from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.lite_space import WORD
 
 SIZES = replace(TINY, layers=3, hidden=192, room=32)
 BANK = 2**16

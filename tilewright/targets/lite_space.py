@@ -25,6 +25,8 @@ Objective = Literal["latency", "traffic", "scratch"]
 
 #: Bytes of an element, and of a register word.
 WORD = 4
+#: Bytes of a GPU's cache line, which is also what a warp group's unit reads at a time.
+LINE_BYTES = 128
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Input: a product, and the figures of a device class.  Output: schedules, best expected first.
 targets/gpu makes the loops.  The cost model of tensor cores counts the cycles of a multiprocessor;
-gpu/cost_figures.py has its figures.
+targets/cost_figures.py has its figures.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from math import ceil, sqrt
 
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.cost_figures import TENSOR_CORE_CYCLES
 from tilewright.targets.cuda.classes import CudaLimits
 from tilewright.targets.cuda.features import MMA_SIZES, WGMMA_SIZES, features_of
-from tilewright.targets.gpu.cost_figures import TENSOR_CORE_CYCLES
 from tilewright.targets.gpu.matrix.operands import STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
@@ -24,14 +24,8 @@ from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import RegisterGemm
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.workgroup_limits import (
-    CORES,
-    LINE_BYTES,
-    WARP,
-    WARPGROUP,
-    WorkgroupLimits,
-)
-from tilewright.targets.lite_space import Core
+from tilewright.targets.gpu.workgroup_limits import CORES, WARP, WARPGROUP, WorkgroupLimits
+from tilewright.targets.lite_space import LINE_BYTES, Core
 
 #: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
 WIDE = (64, 128, 128)

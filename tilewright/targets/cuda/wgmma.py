@@ -21,7 +21,7 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
 )
 from tilewright.targets.brace_text import at
-from tilewright.targets.gpu.workgroup_limits import LINE_BYTES
+from tilewright.targets.lite_space import LINE_BYTES
 
 #: Column counts of a product that there is text for; its rows.
 COLUMNS, ROWS = (64, 128, 256), 64

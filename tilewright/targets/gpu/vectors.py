@@ -12,7 +12,7 @@ from tilewright.base.dtypes import F16
 from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.lite_space import WORD
 
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:

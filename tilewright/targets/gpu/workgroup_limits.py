@@ -74,9 +74,6 @@ FEATURES = frozenset(
     )
 )
 
-#: Bytes of a word, and of a cache line.  A line is also what a warp group's unit reads at a time.
-WORD, LINE_BYTES = 4, 128
-
 #: WebGPU's default limits of a group: its threads, and its bytes of shared memory.
 MOST_THREADS = 256
 MOST_SHARED = SHARED_EVERYWHERE

@@ -26,12 +26,12 @@ from tilewright.targets.gpu.workgroup_limits import (
     SUBGROUP_SIZES,
     SUBGROUPS,
     WARP,
-    WORD,
     beyond,
     none_of,
     shared_memory_feature,
     subgroup_feature,
 )
+from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
 
 #: The default number of threads in a group.

@@ -32,7 +32,7 @@ from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
 from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import OperandTile, inside, shared_out
-from tilewright.targets.gpu.workgroup_limits import LINE_BYTES
+from tilewright.targets.lite_space import LINE_BYTES
 
 
 class CopiedOperand:

@@ -18,7 +18,7 @@ from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import OperandTile, are_adjacent, multiple
-from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.lite_space import WORD
 
 #: Bytes of one copy; the numbers of stages that are tried.
 COPY_BYTES, STAGES = 16, (2, 3, 4)

@@ -24,19 +24,18 @@ from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, of_bytes, of
 from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.gpu.workgroup_limits import (
     LARGER_SHARED_SIZES,
-    LINE_BYTES,
     MATRIX,
     MOST_SUMS,
     SHARED_SIZES,
     SUBGROUP_SIZES,
     SUBGROUPS,
     WARPGROUP,
-    WORD,
     beyond,
     none_of,
     shared_memory_feature,
     subgroup_feature,
 )
+from tilewright.targets.lite_space import LINE_BYTES, WORD
 from tilewright.targets.schedule import Schedule
 
 #: Elements between rows of a warp group's results in shared memory.

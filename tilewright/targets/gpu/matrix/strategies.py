@@ -21,7 +21,7 @@ from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.cost_figures import MATRIX_UNIT_COSTS
+from tilewright.targets.cost_figures import MATRIX_UNIT_COSTS
 from tilewright.targets.gpu.matrix.async_copies import CopiedTile, WarpgroupTile
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule, types_of
 from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile

@@ -23,8 +23,8 @@ from tilewright.targets.gpu.pointwise.schedule import (
     WorkgroupReductionSchedule,
 )
 from tilewright.targets.gpu.strategy import UNUSUAL, DefaultWorkgroupStrategy, WorkgroupStrategy
-from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WORD, WorkgroupLimits
-from tilewright.targets.lite_space import Core
+from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WorkgroupLimits
+from tilewright.targets.lite_space import WORD, Core
 from tilewright.targets.scalar_lowering import Plain
 
 #: Expected speed of vector maps over maps with a thread for each element.

@@ -34,7 +34,8 @@ from tilewright.targets.gpu.tile.staging import (
     multiple,
     panel_of,
 )
-from tilewright.targets.gpu.workgroup_limits import WORD, beyond
+from tilewright.targets.gpu.workgroup_limits import beyond
+from tilewright.targets.lite_space import WORD
 
 
 @dataclass(frozen=True)

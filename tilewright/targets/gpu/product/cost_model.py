@@ -5,7 +5,7 @@ modelled costs, the default first, then the others in order of cost. Equal input
 schedules in every process. This module measures nothing and makes no code.
 
 The default is the tile with the fewest cycles on a large GPU, within the limits that every device
-has. The figures and their source are in gpu/cost_figures.py:
+has. The figures and their source are in targets/cost_figures.py:
 
     time = blocks * (tiles of a core * (multiply-adds + copies) + latency that no other tile hides)
 
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.cost_figures import REGISTER_TILE_CYCLES, WORD_COSTS
+from tilewright.targets.cost_figures import REGISTER_TILE_CYCLES, WORD_COSTS
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
     OVERHEAD,

@@ -24,11 +24,11 @@ from tilewright.targets.gpu.workgroup_limits import (
     PACKED,
     SUBGROUP_SIZES,
     SUBGROUPS,
-    WORD,
     beyond,
     none_of,
     subgroup_feature,
 )
+from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
 
 #: Registers of a thread, in words, for addresses and counters.

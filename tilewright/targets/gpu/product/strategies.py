@@ -14,7 +14,7 @@ from math import ceil
 
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.cost_figures import WORD_COSTS
+from tilewright.targets.cost_figures import WORD_COSTS
 from tilewright.targets.gpu.product import (
     f16_gemm,
     few_rows,

@@ -47,7 +47,7 @@ from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.workgroup_limits import LINE_BYTES, WORD
+from tilewright.targets.lite_space import LINE_BYTES, WORD
 
 #: Gives the values of a kernel's variables at a row (or column) and a step.
 IndexValues = Callable[[Index, Index], Values]
