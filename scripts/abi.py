@@ -24,7 +24,7 @@ NUMBERS = ("TRAP", "STALLED", "MOST_WORKERS", "CHECK_BIT")
 
 HEAD = """\
 // Written by scripts/abi.py from tilewright/base/abi.py; do not edit.
-// The words of the control block and of plan images (docs/bundle.md), as indices of 32-bit words.
+// The words of the control block and of plan images (docs/bundle-wasm.md), by 32-bit index.
 
 """
 

@@ -330,7 +330,7 @@ def test_link_fills_slots_and_shares_equal_kernels() -> None:
 
 
 def test_the_driver_runs_steps() -> None:
-    """Two kernels in three steps, as docs/bundle.md lays out a plan image."""
+    """Two kernels in three steps, as docs/bundle-wasm.md lays out a plan image."""
     tile = Var("tile", 6)
     at = index(tile)
 

@@ -1,8 +1,8 @@
 """The memory layout that kernels, drivers and hosts share, word for word.
 
-Input: nothing.  Output: numbers, defined only here.  docs/bundle.md explains them, `scripts/abi.py`
-writes web/engine/abi.js from them, and a test compares the two.  Addresses and offsets are in
-bytes.
+Input: nothing.  Output: numbers, defined only here.  docs/bundle-wasm.md explains them.
+`scripts/abi.py` writes web/engine/abi.js from them, and a test compares the two.  Addresses and
+offsets are in bytes.
 """
 
 from __future__ import annotations

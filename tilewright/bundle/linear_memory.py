@@ -3,7 +3,7 @@
 Input: the plain facts of a `Section`; the bytes of an image, where it goes, and what the manifest
 says of steps, slots and extents.  Output: records, checked; or BundleCorrupt.  The driver trusts
 what it reads, so a host checks an image before it copies it into memory.  The addresses in argument
-blocks are not checked: kernels cannot leave the memory.  docs/bundle.md has the map.
+blocks are not checked: kernels cannot leave the memory.  docs/bundle-wasm.md has the map.
 """
 
 from __future__ import annotations

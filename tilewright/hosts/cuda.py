@@ -86,7 +86,7 @@ class CudaAlternative(msgspec.Struct, frozen=True):
 
 
 class CudaCall(CudaAlternative, frozen=True):
-    """A step of a plan, as in the section (docs/bundle.md).
+    """A step of a plan, as in the section (docs/bundle-cuda.md).
 
     better: other kernels for devices with their features, best first
     """

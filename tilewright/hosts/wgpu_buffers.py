@@ -1,6 +1,6 @@
 """A model's buffers on the wgpu host's device: its own, annexes of values, banks of weights.
 
-Input: a device, the facts of a section (docs/bundle.md).  Output: buffers, and the bindings of
+Input: a device, the facts of a section (docs/bundle-wgsl.md).  Output: buffers, and the bindings of
 kernels.  Addresses continue from one buffer to the next, in that order, as in web/engine/.
 """
 

@@ -1,8 +1,9 @@
 """The steps of a WGSL plan as the wgpu host dispatches them: each with the best kernel whose
 features the device has, and several at once where a kernel joins them.
 
-Input: a plan's steps as in the section (docs/bundle.md), and the features that the device lacks.
-Output: the same as `WgpuCall`s that it can run.  web/engine/gpu_plan.js does the same.
+Input: a plan's steps as in the section (docs/bundle-wgsl.md), and the features that the device
+lacks.  Output: the same steps as `WgpuCall`s that the device can run.  web/engine/gpu_plan.js does
+the same.
 """
 
 from __future__ import annotations

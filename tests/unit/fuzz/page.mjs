@@ -37,7 +37,7 @@ for (const name of ['ArrayBuffer', 'Uint8Array', 'Int8Array', 'Uint16Array', 'In
 }
 
 const Memory = WebAssembly.Memory;
-/** The driver gives up on a damaged plan sooner than by default (docs/bundle.md, "patience"). */
+/** The driver gives up on a damaged plan sooner than by default (docs/bundle-wasm.md, "patience"). */
 WebAssembly.Memory = class extends Memory {
   constructor(parts) {
     super(parts);

@@ -2,7 +2,7 @@
 
 Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude, and for each
 slot a kernel's plain and elastic form), and for each plan a list of launches with the byte offset
-of each buffer (docs/bundle.md).
+of each buffer (docs/bundle-cuda.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encodes the steps of a plan for a section (docs/bundle.md): slots, counts, first bytes.
+"""Encodes the steps of a plan for a section (docs/bundle-cuda.md): slots, counts, first bytes.
 
 Input: the codes of each kernel, where the buffers of each step begin.  Output: a dict per step,
 ready for JSON, and the kernels of all slots.

@@ -1,7 +1,7 @@
 """The WebAssembly target's implementation of `targets/protocol.py`.
 
 Input: kernels, schedules, programs.  Output: code, and a section of a bundle: for each variant a
-module and plan images, the driver, and the memory map as facts (docs/bundle.md).
+module and plan images, the driver, and the memory map as facts (docs/bundle-wasm.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plan driver: the generated module with which any number of workers run a whole inference.
 
 Input: the number of slots and of memory pages.  Output: module bytes.  They are the same for every
-model and number of threads; docs/bundle.md describes plan image and control block.
+model and number of threads; docs/bundle-wasm.md describes plan image and control block.
 
     run(plan, first, last, workers) -> code    worker 0: starts a run and takes part in it
     serve(worker)                              others: take part in each run until told to stop

@@ -1,6 +1,6 @@
 """The driver's function that changes the length of a plan with extents.
 
-Input: a plan image in memory, with a table of the words that depend on an extent (docs/bundle.md).
+Input: a plan image in memory, with its table of extents (docs/bundle-wasm.md).
 Output: a function of the driver's module. It must run between two runs, never during one.
 
     resize(plan, number, n)    sets extent `number` to n, and updates scalars, tiles and tickets

@@ -1,7 +1,7 @@
 """Plan images: the bytes that a host copies into memory for each plan.
 
-Input: steps as `StepCall`s.  Output: image bytes in the layout of docs/bundle.md.  Offsets in the
-arena, and which steps are shared among workers, are decided elsewhere.
+Input: steps as `StepCall`s.  Output: image bytes in the layout of docs/bundle-wasm.md.  Other
+modules decide the offsets in the arena, and which steps workers share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory of a program in a WebAssembly host, and the image of each plan for it.
 
 Input: a neutral program and the code of its kernels.  Output: a `MemoryMap` (the address of every
-region and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the
+region and of every value) and image bytes.  Nothing is compiled here; docs/bundle-wasm.md has the
 layout.
 """
 

@@ -1,7 +1,7 @@
 """The WGSL target's implementation of `targets/protocol.py`.
 
 Input: kernels and programs.  Output: a section with one JSON file of shader modules, and for each
-plan a list of dispatches with the first word of each of their buffers (docs/bundle.md).
+plan a list of dispatches with the first word of each of their buffers (docs/bundle-wgsl.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encodes the steps of a plan for a section (docs/bundle.md): slots, counts, first words.
+"""Encodes the steps of a plan for a section (docs/bundle-wgsl.md): slots, counts, first words.
 
 Input: the codes of each kernel, where the buffers of each step begin.  Output: a dict per step,
 ready for JSON, and the texts of all slots.

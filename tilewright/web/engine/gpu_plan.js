@@ -1,5 +1,5 @@
 // The kernels of a model on a GPU, the bundle's own that the device can run and their replacements; and the dispatches of a plan, made once.
-// Input: texts, a device, the plan's steps as in docs/bundle.md.  Output: pipelines by slot, bindings, a block of numbers for each step; or a
+// Input: texts, a device, the plan's steps as in docs/bundle-wgsl.md.  Output: pipelines by slot, bindings, a block of numbers for each step; or a
 // typed error.  Nothing is run here.
 
 import { count, requireCounts, requireForm } from './bundle.js';

@@ -66,7 +66,7 @@ export type ErrorFacts = Record<string, unknown>;
 /** An EngineError in a message between workers. */
 export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };
 
-/** Exports of the plan driver (docs/bundle.md); `run` and `abort` return 0, or TRAP or STALLED. */
+/** Exports of the plan driver (docs/bundle-wasm.md); `run` and `abort` return 0, or TRAP or STALLED. */
 export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
   abort: (workers: number) => number;

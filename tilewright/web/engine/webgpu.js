@@ -1,6 +1,6 @@
 // The WebGPU backend: a bundle in one storage buffer of 32-bit words, one dispatch per step.
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
-// In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
+// In the device's memory, elements of less than 32 bits take one word each (docs/bundle-wgsl.md).
 
 import { count, json, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError } from './errors.js';
