@@ -105,7 +105,7 @@ def test_what_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
 def test_a_damaged_bundle_in_the_cache_is_named(folder: Path, tmp_path: Path) -> None:
     open_ = partial(tw.language_model, folder / "model.gguf", threads=1, cache=tmp_path)
     open_().close()
-    (bundle,) = tmp_path.iterdir()
+    (bundle,) = filter(is_bundle, tmp_path.iterdir())
     for blob in (bundle / "blobs").glob("*.json"):
         blob.write_bytes(b"{}")
     with pytest.raises(BundleCorrupt, match=f"Delete {bundle}"):

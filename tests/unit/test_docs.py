@@ -19,6 +19,7 @@ import onnx
 import pytest
 import uvicorn
 from cli_call import Called, LabCalled
+from helpers.exported_models import Export, exported
 from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.llama import llama
@@ -46,6 +47,12 @@ MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
 BUNDLES = {
     "bundle": ("model.onnx", "--buckets", "n=8"),
     "smollm2": ("SmolLM2-135M-Instruct.Q4_1.gguf",),
+    "llama-3.2": ("Llama-3.2-1B-genai",),
+}
+#: Exported models by their files.
+EXPORTS = {
+    "Qwen3-0.6B-ONNX/onnx/model_q4.onnx": Export("optimum", "q4", words=300, layers=1),
+    "Llama-3.2-1B-genai/model.onnx": Export(words=300, layers=1, most=1024),
 }
 #: Commands that run until somebody ends them.
 LONG = ("serve",)
@@ -81,6 +88,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spoken = Tiny(words=300, room=2048, text=merges().write, layers=1)
     gguf = write_tiny(folder / "SmolLM2-135M-Instruct.Q4_1.gguf", spoken)
     write_text(write_folder(folder / "SmolLM2-135M-Instruct", gguf, spoken), merges())
+    for name, export in EXPORTS.items():
+        file = folder / name
+        file.parent.mkdir(parents=True)
+        onnx.save(exported(export), file)
+        write_text(folder / name.split("/")[0], merges())
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder

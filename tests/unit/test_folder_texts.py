@@ -4,11 +4,13 @@ begin and end texts; and the commands on such a folder."""
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from cli_call import Called
 from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
@@ -18,7 +20,7 @@ from helpers.vocabularies import TEMPLATE, Merges, Pieces, merges, pieces
 import tilewright
 from tilewright.api.language_bundles import open_source
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
-from tilewright.bundle import open_bundle
+from tilewright.bundle import is_bundle, open_bundle
 from tilewright.language import Language, gguf_text, text_assets
 from tilewright.language.template import ChatTemplate
 
@@ -211,7 +213,7 @@ def test_other_files_in_the_folder_are_another_model(
 
     first = name()
     (models[1] / "chat_template.jinja").write_text("b")
-    assert (first, name(), len(list(tmp_path.iterdir()))) == (TEMPLATE, "b", 2)
+    assert (first, name(), sum(map(is_bundle, tmp_path.iterdir()))) == (TEMPLATE, "b", 2)
     (models[1] / "chat_template.jinja").unlink()
 
 
@@ -222,6 +224,24 @@ def test_bits_that_there_are_not(
     asked = ("--prompt", "a", "--cache", tmp_path, "--weights", bits, "--json")
     found = Called(capsys, "generate", models[1], *asked)
     assert (found.code, found.json["error"]["code"]) == (2, "usage")
+
+
+def test_served_models_have_rounded_weights(
+    models: tuple[Path, Path], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startup = uvicorn.Server.startup
+
+    async def started(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        await startup(server, sockets)
+        server.should_exit = True
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(uvicorn.Server, "startup", started)
+    asked = ("serve", "--port", 0, "--weights", 8, "--json")
+    assert Called(capsys, *asked, "--language", models[1]).code == 0
+    (bundle,) = filter(is_bundle, (tmp_path / "tilewright" / "language").iterdir())
+    assert text_assets(open_bundle(bundle)).facts.weights.bits == 8  # type: ignore[union-attr]
+    assert Called(capsys, *asked, bundle).json["error"]["code"] == "usage"
 
 
 def test_weights_of_other_models(models: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:

@@ -29,7 +29,8 @@ def language_model(
     cache: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> LanguageModel:
-    """Opens a GGUF file, a folder of Hugging Face's format, or a bundle's folder.
+    """Opens a GGUF file, a folder of Hugging Face's format, an exported ONNX file or its folder, or
+    a bundle's folder.
 
     The first time, a file or a model's folder is compiled.
 
@@ -47,15 +48,16 @@ def language_model(
     place = Path(path)
     given = is_bundle(place) or (place.is_dir() and not is_language_source(place))
     for what, value in (("context", context), ("weights", weights)):
-        if given and value is not None:
+        if is_bundle(place) and value is not None:
             raise UsageError(
                 f"a bundle has its {what} already",
                 hint=f"Leave the {what} out, or build the bundle with others", bundle=place,
             )  # fmt: skip
     if not given and not is_language_source(place):
         raise InvalidModel(
-            "this is not a GGUF file" if place.exists() else "there is no such file",
-            hint="Language models are read from GGUF files, bundles and folders with a config.json",
+            "this is not a language model's file" if place.exists() else "there is no such file",
+            hint="Language models are read from GGUF files, ONNX files with a tokenizer.json, "
+            "folders with a config.json, and bundles",
             path=place,
         )  # fmt: skip
     folder = place

@@ -1,8 +1,8 @@
 """The bundle of a language model, from the model's file.
 
-Input: a GGUF file or a folder.  Output: what compile_model makes of it, with the text assets of
-language/assets.py, so that the file is not needed afterwards.  Bundles that are made on the way to
-an answer are kept in a cache.
+Input: a GGUF file, an exported ONNX file or a folder.  Output: what compile_model makes of it, with
+the text assets of language/assets.py, so that the file is not needed afterwards.  Bundles that are
+made on the way to an answer are kept in a cache.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.api.file_digests import file_digests
 from tilewright.api.user_cache import user_cache
 from tilewright.base.compiler_digest import compiler_name
 from tilewright.base.errors import UsageError
 from tilewright.bundle import is_bundle, write
 from tilewright.compiler import Compiled, Options, Progress, compile_model
+from tilewright.frontend import Model, load
+from tilewright.frontend.exports import (
+    ExportedModel,
+    is_export_path,
+    onnx_file,
+    text_folder,
+    trained_tokens,
+)
 from tilewright.frontend.folder import FolderModel, is_folder
 from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
 from tilewright.frontend.language import ROWS, Decoder
@@ -30,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Tokens that the caches hold, if the model was trained for as many.
 CONTEXT = 4096
+#: The folder of a cache with the digests of files.
+DIGESTS = "digests"
 #: New tokens of a run: one, and parts of prompts.
 SIZES = (1, 8, 64)
 
@@ -42,15 +53,16 @@ def silent(_what: str, _done: int, _total: int) -> None:
 class LanguageSource:
     """model: its graphs;  text: its vocabulary and template"""
 
-    model: Decoder
+    model: Decoder | ExportedModel
     text: TextAssets
 
 
 def is_language_source(path: Path) -> bool:
-    """Whether the path is a language model's file or folder, not another model's or a bundle."""
+    """Whether the path is a language model's file or folder, not a bundle.  An .onnx file may also
+    be another model: `is_export` tells."""
     if path.is_file():
-        return is_gguf(path)
-    return is_folder(path) and not is_bundle(path)
+        return is_gguf(path) or is_export_path(path)
+    return (is_folder(path) or is_export_path(path)) and not is_bundle(path)
 
 
 def open_source(
@@ -66,8 +78,9 @@ def open_source(
     loose:   what products may round their other operand to, as of `ops.Weight`
     weights: bits of a folder's weights, by default those of its files
     """
-    if context is not None and context < 1:
-        raise UsageError(f"a context cannot hold {context} tokens", hint="Ask for one or more")
+    if is_export_path(path):
+        return open_export(load(onnx_file(path)), onnx_file(path), context, weights)
+    _check_context(context)
     # which needs packages that other models do without
     from tilewright.language import Language, RoundedWeights, folder_text, gguf_text
 
@@ -78,16 +91,45 @@ def open_source(
         text = folder_text(model.folder, model.words)
         error = model.weight_error(partial(progress, "rounding weights"))
         text = text.rounded(RoundedWeights(weights, error)) if weights else text
-    elif weights is not None:
-        raise UsageError(
-            "--weights is for folders of Hugging Face's format",
-            hint="Choose a GGUF file of the model with weights of fewer bits", model=path,
-        )  # fmt: skip
     else:
+        _check_weights(weights, path)
         model = GgufModel(read_gguf(path), context or 0, loose, most=CONTEXT)
         text = gguf_text(model.file, model.words)
     Language(text, model.words)  # what cannot be read fails before the model is compiled
     return LanguageSource(model, text)
+
+
+def open_export(
+    model: Model, file: Path, context: int | None = None, weights: int | None = None
+) -> LanguageSource:
+    """The model of an .onnx file, with the text of the files beside it.  Errors and arguments are
+    those of `open_source`."""
+    _check_context(context)
+    _check_weights(weights, file)
+    from tilewright.language import Language, folder_text
+
+    folder = text_folder(file)
+    trained = trained_tokens(folder.config)
+    made = ExportedModel(
+        replace(model, name=folder.name), context or 0, CONTEXT, *([trained] if trained else [])
+    )
+    text = folder_text(folder, made.words)
+    Language(text, made.words)
+    return LanguageSource(made, text)
+
+
+def _check_context(context: int | None) -> None:
+    if context is not None and context < 1:
+        raise UsageError(f"a context cannot hold {context} tokens", hint="Ask for one or more")
+
+
+def _check_weights(weights: int | None, file: Path) -> None:
+    """Raises UsageError for an option that only folders of safetensors files have."""
+    if weights is not None:
+        raise UsageError(
+            "--weights is for folders with safetensors files",
+            hint="Get a file of the model with weights of fewer bits", model=file,
+        )  # fmt: skip
 
 
 def compile_language(
@@ -98,7 +140,7 @@ def compile_language(
     whole = replace(
         options,
         name=options.name or model.name,
-        buckets=options.buckets or {ROWS: tuple(n for n in SIZES if n <= model.room)},
+        buckets=options.buckets or {ROWS: tuple(n for n in SIZES if n <= model.most_rows)},
         states=options.states or model.states,
         assets={**source.text.files(), **options.assets},
     )
@@ -118,9 +160,10 @@ def cached_bundle(
     cache: where bundles are kept, by default the user's cache
     """
     progress("reading the file", 0, 1)
+    place = cache or user_cache() / "language"
     how = (compiler_name(), context, weights, options.targets, options.variants)
-    digest = hashlib.sha256(repr((_contents(path), *how)).encode()).hexdigest()[:32]
-    folder = (cache or user_cache() / "language") / digest
+    contents = _contents(path, place / DIGESTS)
+    folder = place / hashlib.sha256(repr((contents, *how)).encode()).hexdigest()[:32]
     if is_bundle(folder):
         return folder
     compiled = compile_language(
@@ -138,15 +181,18 @@ def cached_bundle(
     return folder
 
 
-def _contents(path: Path) -> list[tuple[str, str]]:
+def _contents(path: Path, memory: Path) -> list[tuple[str, str]]:
     """Digests of the files that a model is read from, by name."""
-    if path.is_file():
-        return [("", _file_digest(path))]
-    files = sorted(p for p in path.iterdir() if p.suffix in (".json", ".jinja", ".safetensors"))
+    if path.is_file() and not is_export_path(path):
+        return [("", digest) for digest in file_digests(path, memory)]
+    found: list[tuple[str, str]] = []
+    folder = path
+    if is_export_path(path):
+        file = onnx_file(path)
+        folder = text_folder(file).path
+        found = [("", digest) for digest in file_digests(file, memory)]
+    kinds = (".json", ".jinja", *([] if found else [".safetensors"]))
+    files = sorted(p for p in folder.iterdir() if p.suffix in kinds and p.is_file())
+    found += [(p.name, digest) for p in files for digest in file_digests(p, memory)]
     # the model's name is that of its folder
-    return [(path.resolve().name, ""), *((p.name, _file_digest(p)) for p in files if p.is_file())]
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return [(folder.resolve().name, ""), *found]

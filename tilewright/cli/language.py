@@ -1,7 +1,7 @@
 """The commands of language models: `generate` and `chat`.
 
-Input: a GGUF file, a folder or a bundle, a prompt or a terminal.  Output: text as it comes, or one
-JSON document.  The bundle of a model is built once and kept in a cache.
+Input: a model's file or folder or a bundle, a prompt or a terminal.  Output: text as it comes, or
+one JSON document.  The bundle of a model is built once and kept in a cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ LanguageModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL|BUNDLE",
-        help="A GGUF file, a folder with config.json and safetensors files, or a bundle's folder.",
+        help="A GGUF file, an exported .onnx file with its tokenizer, a folder with such a file or "
+        "with safetensors files, or a bundle's folder.",
     ),
 ]
 Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]

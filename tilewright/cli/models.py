@@ -269,9 +269,16 @@ def _compile(
     known: shapes for a model that was given none
     context, weights: of a language model, as of `build`
     """
-    from tilewright.api.language_bundles import compile_language, is_language_source, open_source
+    from tilewright.api.language_bundles import (
+        compile_language,
+        is_language_source,
+        open_export,
+        open_source,
+    )
     from tilewright.compiler import Options, compile_model
-    from tilewright.frontend import parse_buckets, parse_extents, parse_shapes
+    from tilewright.frontend import load, parse_buckets, parse_extents, parse_shapes
+    from tilewright.frontend.exports import ENDING, is_export
+    from tilewright.frontend.language import ROWS
 
     options = Options(
         shapes=parse_shapes(shape or ()) or known or {},
@@ -280,16 +287,21 @@ def _compile(
         **more,
     )
     with progress(as_json) as report:
-        if isinstance(source, Path) and is_language_source(source):
+        if isinstance(source, Path) and is_language_source(source) and source.suffix != ENDING:
             loose = "i8" if options.bytes else "f16" if options.halves else ""
             opened = open_source(source, context, loose, weights, report)
+            return compile_language(opened, options, report)
+        model = load(source)
+        own = options.shapes or options.extents or options.states or options.buckets.keys() - {ROWS}
+        if isinstance(source, Path) and is_export(model) and not own:
+            opened = open_export(model, source, context, weights)
             return compile_language(opened, options, report)
         for option, value in (("--context", context), ("--weights", weights)):
             if value is not None:
                 raise UsageError(
                     f"{option} is for language models", hint="Leave it out", model=source
                 )
-        return compile_model(source, options, report)
+        return compile_model(model, options, report)
 
 
 @contextmanager

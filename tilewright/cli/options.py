@@ -25,7 +25,8 @@ ModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX file, a GGUF file, or a folder with config.json and safetensors files.",
+        help="An ONNX file, a GGUF file, or a folder with a language model: safetensors files or "
+        "an exported .onnx file, with their settings and tokenizer.",
     ),
 ]
 WeightBits = Annotated[

@@ -21,6 +21,7 @@ from tilewright.cli.options import (
     Json,
     Pyodide,
     SignWith,
+    WeightBits,
     bundle_names,
     database_url,
     signer_of,
@@ -110,10 +111,11 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="MODEL|BUNDLE",
-            help="A language model, a GGUF file or a bundle's folder, or NAME=PATH, that answers "
+            help="A language model as for `chat`, or NAME=PATH, that answers "
             "at /v1/chat/completions as OpenAI's service does; repeatable.",
         ),
     ] = None,
+    weights: WeightBits = None,
     client: Client = False,
     pyodide: Pyodide = None,
     sign_with: SignWith = None,
@@ -131,6 +133,8 @@ def serve(
             "There is nothing to serve",
             hint="Name a bundle, results by --corun, or a language model by --language",
         )
+    if weights is not None and not language:
+        raise UsageError("--weights is for language models", hint="Add --language, or leave it out")
     folders, signer = bundle_names(bundles or ()), signer_of(sign_with)
     speakers = bundle_names(language or ())
     _check_bundles(folders, signer)
@@ -151,7 +155,7 @@ def serve(
             what = ", ".join([*folders, *speakers, *(path.name for path in corun or ())])
             typer.echo(f"Serving {what} at {url}  (Ctrl+C ends it)")
 
-    with _opened(speakers, as_json) as languages:
+    with _opened(speakers, weights, as_json) as languages:
         app = create_app(
             folders,
             tuning=tuning,
@@ -165,7 +169,9 @@ def serve(
 
 
 @contextmanager
-def _opened(paths: Mapping[str, Path], as_json: bool) -> Generator[Mapping[str, LanguageModel]]:
+def _opened(
+    paths: Mapping[str, Path], weights: int | None, as_json: bool
+) -> Generator[Mapping[str, LanguageModel]]:
     """Language models that are ready to answer."""
     if not paths:
         yield {}
@@ -176,7 +182,7 @@ def _opened(paths: Mapping[str, Path], as_json: bool) -> Generator[Mapping[str, 
         found = {}
         for name, path in paths.items():
             with progress(as_json) as report:
-                opened = language_model(path, on_progress=report)
+                opened = language_model(path, weights=weights, on_progress=report)
             found[name] = stack.enter_context(opened)
         yield found
 

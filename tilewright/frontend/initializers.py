@@ -138,6 +138,11 @@ def is_external(tensor: TensorProto) -> bool:
     return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
+def data_file(tensor: TensorProto, folder: Path | None) -> Path | None:
+    """The file of a tensor's bytes if that is not the model's own.  Raises InvalidModel."""
+    return _place(tensor, folder)[0] if is_external(tensor) else None
+
+
 def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
     """Raises InvalidModel if bytes of the tensor are missing; compares sizes only.
 

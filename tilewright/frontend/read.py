@@ -32,6 +32,7 @@ from tilewright.frontend.float16_types import Types, types_of
 from tilewright.frontend.initializers import (
     WIDENED,
     check_bytes,
+    data_file,
     dtype_of,
     tensor_node,
 )
@@ -116,6 +117,22 @@ def load(source: str | Path | ModelProto | Model) -> Model:
         return _model(source, None, source.graph.name)
     path = Path(source)
     return _model(_parse(path), path.parent, path.stem)
+
+
+def data_files(model: Model) -> list[Path]:
+    """The files beside the model's own that have bytes of its tensors.  Raises InvalidModel."""
+    tensors = (*model.weights.values(), *_inner_tensors(model.nodes))
+    found = {data_file(tensor, model.folder) for tensor in tensors}
+    return sorted(path for path in found if path is not None)
+
+
+def _inner_tensors(nodes: Sequence[NodeProto]) -> Iterator[TensorProto]:
+    """Those of attributes and of subgraphs."""
+    for node in nodes:
+        yield from (a.t for a in node.attribute if a.HasField("t"))
+        for body in subgraphs(node):
+            yield from body.initializer
+            yield from _inner_tensors(body.node)
 
 
 def _parse(path: Path) -> ModelProto:

@@ -70,7 +70,7 @@ def text_assets(bundle: Bundle) -> TextAssets:
     if missing:
         raise InputError(
             f"the bundle has no {' and no '.join(missing)}, so it cannot read or write text",
-            hint="Build it with `tilewright build` from a GGUF file or a model's folder",
+            hint="Build it with `tilewright build` from a language model's file or folder",
             bundle=str(bundle.folder),
         )
     try:

@@ -14,7 +14,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.frontend.folder import ModelFolder, read_json
+from tilewright.frontend.folder import ModelFolder, optional_json
 from tilewright.language.assets import TOKENIZER, LanguageFacts, TextAssets
 from tilewright.language.gguf_vocabulary import ENDS
 from tilewright.language.vocabulary import tokenizer_of
@@ -45,7 +45,7 @@ def folder_text(folder: ModelFolder, words: int) -> TextAssets:
     path = folder.path
     data = _known_tokens(_tokenizer_file(path), words)
     tokenizer, parts = tokenizer_of(data), _parts(data)
-    settings, generation = (_json(path / name) for name in (SETTINGS, GENERATION))
+    settings, generation = (optional_json(path / name) for name in (SETTINGS, GENERATION))
     texts = _named(folder, settings, tokenizer)
     ends = _ids(generation.get("eos_token_id")) | _ids(folder.config.values.get("eos_token_id"))
     special = {str(t.get("content")) for t in parts.added_tokens if t.get("special")}
@@ -89,11 +89,6 @@ def _read(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise InvalidModel(f"{path.name} has more than {most} bytes", path=str(path))
     return data
-
-
-def _json(path: Path) -> Json:
-    """The file; empty if there is none."""
-    return read_json(path) if path.is_file() else {}
 
 
 def _known_tokens(data: bytes, words: int) -> bytes:

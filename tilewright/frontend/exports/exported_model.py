@@ -8,6 +8,7 @@ out, caches of a fixed room as states.  Mask and positions are computed from `se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -48,26 +49,36 @@ from tilewright.graph.node import (
 
 #: Rows of the room that a run must leave, so that the model can be imported with fewer past rows.
 SPARE = 3
+#: More tokens than any model was trained for.
+MOST = 1 << 24
 
 
 class ExportedModel:
     """A file as a source of graphs.
 
-    room:   tokens that the caches hold
-    narrow: the type of each cache that is f16 or bf16;  in_f16: names of nodes that compute in f16
+    room:      tokens that the caches hold; by default as many as the model allows, at most `most`
+    most_rows: the largest number of new tokens of a graph
+    narrow:    the type of each cache that is f16 or bf16
+    in_f16:    names of nodes that compute in f16
     """
 
-    def __init__(self, source: str | Path | Model, room: int) -> None:
-        """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
+    def __init__(
+        self, source: str | Path | Model, room: int = 0, most: int = MOST, trained: int = MOST
+    ) -> None:
+        """trained: how many tokens the model was trained for, as other files say
+
+        Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError.
+        """
         self.model = load(source)
         self.signature = signature_of(self.model)
-        trained = min(_rotations(self.model), default=room)
-        if not SPARE < room <= trained:
+        trained = min(trained, *_rotations(self.model), MOST)
+        self.room, self.name = room or min(trained, most), self.model.name
+        if not SPARE < self.room <= trained:
             raise UsageError(
-                f"the model cannot have a context of {room} tokens",
-                hint=f"Ask for {SPARE + 1} to {max(trained, SPARE + 1)}", context=room,
+                f"the model cannot have a context of {self.room} tokens",
+                hint=f"Ask for {SPARE + 1} to {max(trained, SPARE + 1)}", context=self.room,
             )  # fmt: skip
-        self.room, self.name = room, self.model.name
+        self.most_rows = self.room - SPARE
         caches = self.signature.caches
         self.inputs = (IDS, LAST, *(c.input for c in caches))
         self.states: Mapping[str, str] = {c.input: c.output for c in caches}
@@ -80,12 +91,21 @@ class ExportedModel:
         self.in_f16 = nodes_in_f16(self.model)
         self._input = SharedInputs()
 
+    @cached_property
+    def words(self) -> int:
+        """How many tokens the model has logits for."""
+        declared = next(o for o in self.model.skeleton.graph.output if o.name == LOGITS)
+        dims = declared.type.tensor_type.shape.dim
+        if dims and dims[-1].HasField("dim_value"):
+            return int(dims[-1].dim_value)
+        return dict(self.graph().outputs)[LOGITS].shape[-1]
+
     def graph(
         self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
     ) -> Graph:
         """The model for `dims[ROWS]` new tokens."""
         rows = rows_asked(dims, shapes)
-        if not 0 < rows <= self.room - SPARE:
+        if not 0 < rows <= self.most_rows:
             raise UsageError(
                 f"{rows} new tokens do not fit the context of {self.room}, of which {SPARE} must "
                 "stay free",

@@ -7,6 +7,11 @@ and `folder_model.py` has the names of tensors.  frontend/language makes the gra
 """
 
 from tilewright.frontend.folder.folder_model import FolderModel
-from tilewright.frontend.folder.model_folder import ModelFolder, is_folder, open_folder, read_json
+from tilewright.frontend.folder.model_folder import (
+    ModelFolder,
+    is_folder,
+    open_folder,
+    optional_json,
+)
 
-__all__ = ["FolderModel", "ModelFolder", "is_folder", "open_folder", "read_json"]
+__all__ = ["FolderModel", "ModelFolder", "is_folder", "open_folder", "optional_json"]

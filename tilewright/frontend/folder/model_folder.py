@@ -76,6 +76,11 @@ def read_json(path: Path) -> dict[str, object]:
     return found
 
 
+def optional_json(path: Path) -> Mapping[str, object]:
+    """A JSON object; empty if there is no such file.  Raises InvalidModel."""
+    return read_json(path) if path.is_file() else {}
+
+
 def _refuse_quantised(config: ModelSettings) -> None:
     for key, usual in QUANTISED.items():
         if (found := config.values.get(key)) is None:

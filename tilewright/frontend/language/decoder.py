@@ -88,6 +88,7 @@ class Decoder:
     room:  tokens that the caches hold; by default the number that it was trained for, at most
            `most`
     loose: the type to which products may round their other operand
+    most_rows: the largest number of new tokens of a graph
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Decoder:
             raise InvalidModel("the model has no embeddings", tensor=source.called(EMBEDDING))
         self.words = embedding.shape[0]
         self.inputs = (IDS, LAST, *self.states)
+        self.most_rows = self.room
 
     @property
     def states(self) -> Mapping[str, str]:
@@ -124,7 +126,7 @@ class Decoder:
     ) -> Graph:
         """The model for `dims[ROWS]` new tokens."""
         rows = rows_asked(dims, shapes)
-        if not 0 < rows <= self.room:
+        if not 0 < rows <= self.most_rows:
             raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
         s = self.sizes
         shape = (1, s.kv_heads, self.room, s.head)

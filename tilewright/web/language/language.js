@@ -27,7 +27,7 @@ export const languageModel = (url, options = {}) => typed(options.signal, async 
   if (!isLanguageModel(manifest)) {
     const assets = manifest.assets.map((asset) => asset.name);
     throw new EngineError('input', `The bundle ${manifest.name} is not a language model with the files ${TOKENIZER} and ${LANGUAGE}`,
-      'Build it from a GGUF file with this version of tilewright, see docs/language-models.md', { inputs: manifest.inputs.map((input) => input.name), assets });
+      'Build it from a language model\'s file with this version of tilewright, see docs/language-models.md', { inputs: manifest.inputs.map((input) => input.name), assets });
   }
   const engine = await load(url, options);
   const stop = () => engine.dispose();
