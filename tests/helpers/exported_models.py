@@ -32,6 +32,7 @@ class Export:
     merged:  one graph with and without caches, by `use_cache_branch`
     window:  keys that a row sees; 0: all
     named:   the width of heads is a name in the file
+    placed:  an embedding for each position, as GPT-2 has it
     """
 
     form: str = "genai"
@@ -44,6 +45,7 @@ class Export:
     merged: bool = False
     window: int = 0
     named: bool = False
+    placed: bool = False
     layers: int = 2
     width: int = 32
     heads: int = 4
@@ -192,6 +194,8 @@ def exported(e: Export, seed: int = 0) -> onnx.ModelProto:
 
     def decoder(past: bool) -> list[str]:
         x = m.op("Gather", m.kept(table), "input_ids")
+        if e.placed:
+            x = m.op("Add", x, m.op("Gather", m.kept(m.matrix(e.most, e.width)), "position_ids"))
         parts = _Genai(m, past) if e.form == "genai" else _Optimum(m, past)
         caches: list[str] = []
         for number, layer in enumerate(layers):

@@ -233,6 +233,9 @@ def _movement() -> Iterator[Case]:
     yield Case("Gather", (X,), (_list(2, 0),), {"axis": 1})
     yield Case("Gather", (X,), (_list(-1, 0),), {"axis": -1}, since=11)
     yield Case("GatherElements", (X,), (_ints(2, 3, 2, top=4),), {"axis": 2}, since=11)
+    yield Case("ScatterElements", (X,), (_list(2, -1).reshape(1, 1, 2), _floats(1, 1, 2)),
+               {"axis": 2}, since=11)  # fmt: skip
+    yield Case("ScatterND", (X,), (_list(1, -2).reshape(1, 2), _floats(1, 4)), since=11)
     yield Case("GatherND", (X,), (_ints(2, 5, 2, top=2),), since=11)
     yield Case("GatherND", (X,), (_ints(2, 5, 2, top=2),), {"batch_dims": 1}, since=12)
     yield Case("Reshape", (X,), (_list(0, -1),))

@@ -97,6 +97,13 @@ def bundle(proto: onnx.ModelProto, folder: Path) -> Path:
     return folder
 
 
+def test_embeddings_of_positions_that_are_as_wide_as_the_room() -> None:
+    """They are added to each token's, and are no mask."""
+    e = replace(OPTIMUM, width=ROOM, placed=True)
+    proto = exported(e)
+    check(e, step_by_step(ExportedModel(load(proto), ROOM)), proto)
+
+
 @pytest.mark.parametrize("name", ["genai, q4f16", "optimum", "optimum, window", "optimum, f16"])
 def test_tokens_of_a_bundle(tmp_path: Path, name: str) -> None:
     proto = exported(MODELS[name])

@@ -12,6 +12,7 @@ from tilewright.frontend.operators import (  # noqa: F401
     recurrent,
     reduction,
     resize,
+    scatter,
     shape,
     transformer,
     windows,

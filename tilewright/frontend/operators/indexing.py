@@ -43,7 +43,7 @@ def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
     return gather(x, wrapped(indices, x.shape[along], along), along, with_pick_source(along))
 
 
-def _row(indices: Node, extent: int, axis: int) -> Node:
+def row_of(indices: Node, extent: int, axis: int) -> Node:
     """Indices as by `wrapped`, as i64.  A kernel that reads with one out of range stops."""
     rows = wrapped(indices, extent, axis)
     value = rows.value
@@ -52,13 +52,13 @@ def _row(indices: Node, extent: int, axis: int) -> Node:
     return gather(al.position_along((extent,), 0), rows, 0, with_pick_source(axis))
 
 
-def _positions(indices: Node, shape: Shape, axis: int) -> Node:
+def positions_along(indices: Node, shape: Shape, axis: int) -> Node:
     """Positions along an axis of the indices: a constant if the indices are known, else computed in
     kernels."""
     return al.position_along(shape, axis) if indices.value is None else iota(shape, axis)
 
 
-def _offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:
+def flat_offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:
     """The flat position of an element of `shape`, given its row along some of the axes."""
     return fold(al.add, [al.mul(row, prod(shape[axis + 1 :])) for axis, row in rows])
 
@@ -75,9 +75,11 @@ def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
             hint="Both need the same rank. Except for `axis`, no axis of the indices may be longer",
             shape=[x.shape, indices.shape],
         )
-    rows = [(along, _row(indices, x.shape[along], along))]
-    rows += [(i, _positions(indices, indices.shape, i)) for i in others if indices.shape[i] > 1]
-    return gather(reshape(x, (x.size,)), _offset(rows, x.shape), 0)
+    rows = [(along, row_of(indices, x.shape[along], along))]
+    rows += [
+        (i, positions_along(indices, indices.shape, i)) for i in others if indices.shape[i] > 1
+    ]
+    return gather(reshape(x, (x.size,)), flat_offset(rows, x.shape), 0)
 
 
 @operator("GatherND")
@@ -98,10 +100,10 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
         raise ShapeError(
             "operand and indices have different batches", shape=[x.shape, indices.shape]
         )
-    rows = [(i, _positions(indices, lead, i)) for i in range(batch_dims)]
+    rows = [(i, positions_along(indices, lead, i)) for i in range(batch_dims)]
     for i in range(depth):
         part = al.squeeze(al.take(indices, indices.rank - 1, i, 1), (-1,))
         axis = batch_dims + i
-        rows.append((axis, _row(part, x.shape[axis], axis)))
+        rows.append((axis, row_of(part, x.shape[axis], axis)))
     flat = reshape(x, (prod(x.shape[:end]), *x.shape[end:]))
-    return gather(flat, _offset(rows, x.shape[:end]), 0)
+    return gather(flat, flat_offset(rows, x.shape[:end]), 0)
