@@ -7,6 +7,8 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from starlette.testclient import TestClient
 import tilewright as tw
 from tilewright.base.errors import ContextFull, HostError
 from tilewright.language import LanguageModel
-from tilewright.server import BackgroundServer, create_app
+from tilewright.server import BackgroundServer, create_app, run
 from tilewright.server.chat_completions import MOST_WAITING, ChatCompletions
 from tilewright.server.chat_format import MOST_BODY
 
@@ -268,6 +270,9 @@ class Watched:
     async def __aiter__(self) -> AsyncIterator[str]:
         for letter in self._letters:
             while not self._go.is_set():
+                if self.stopped.is_set():
+                    self.ended = "stopped"
+                    return
                 await asyncio.sleep(0.001)
             if len(self.ids) == 2 and self._error:
                 raise self._error
@@ -367,6 +372,31 @@ def test_a_connection_that_breaks_stops_its_answer() -> None:
             )
             assert line.recv(12) == b"HTTP/1.1 200"
         assert model.answers[0].stopped.wait(PATIENCE)
+
+
+def test_the_end_of_the_server_stops_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open one ends as if it were complete, a waiting one is refused; the server does not wait
+    for their clients."""
+    monkeypatch.setattr(run, "SHUTDOWN_SECONDS", PATIENCE)
+    model = WatchedModel()
+    body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
+    asked = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    with ExitStack() as lines:
+        with BackgroundServer(create_app({}, languages={"m": model})) as server:
+            host, port = server.url.removeprefix("http://").split(":")
+            first, second = (
+                lines.enter_context(socket.create_connection((host, int(port)))) for _ in range(2)
+            )
+            first.sendall(asked)
+            assert first.recv(12) == b"HTTP/1.1 200"
+            second.sendall(asked)
+        assert model.answers[0].stopped.is_set()
+        assert b"[DONE]" in b"".join(iter(partial(first.recv, 4096), b""))
+    assert len(model.answers) == 1
 
 
 def test_a_client_that_leaves_the_queue_is_never_answered() -> None:

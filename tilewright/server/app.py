@@ -6,6 +6,7 @@ Input: bundle folders by name.  Output: a Starlette app with the demo page at /,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 import tilewright
 from tilewright.base.errors import TilewrightError, of_kind
 from tilewright.bundle import POINTER, open_bundle
-from tilewright.server.chat_completions import ChatCompletions, ChatModel
+from tilewright.server.chat_completions import ENDING, ChatCompletions, ChatModel
 from tilewright.server.corun import CorunFiles
 from tilewright.server.file_responses import Folder, send_path
 from tilewright.server.headers import (
@@ -86,8 +87,8 @@ def create_app(
         routes[:0] = tuner.routes()
 
     @asynccontextmanager
-    async def life(_app: Starlette) -> AsyncGenerator[None]:
-        yield
+    async def life(_app: Starlette) -> AsyncGenerator[Mapping[str, object]]:
+        yield {ENDING: asyncio.Event()}
         if tuner is not None:
             tuner.close()
 

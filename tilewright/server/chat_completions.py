@@ -1,7 +1,8 @@
 """OpenAI's endpoints for language models: `/v1/chat/completions` and `/v1/models`.
 
 Input: models by name, which are passed in; requests.  Output: answers, whole or as events.  A model
-answers one request at a time, the others wait.  A client that leaves ends its answer.
+answers one request at a time, the others wait.  A client that leaves ends its answer, and so does
+the end of the server.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tilewright.server.chat_format import (
 #: Requests that wait for one model.
 MOST_WAITING = 32
 COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
+#: The name, in the state of the app's lifespan, of an `asyncio.Event`: the server is ending.
+ENDING = "ending"
 
 log = logging.getLogger(__name__)
 
@@ -153,19 +156,22 @@ class _Answering(Response):
         self._model, self._queue, self._asked = model, queue, asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _while_there(receive, self._answer(scope, receive, send))
+        ending = scope.get("state", {}).get(ENDING) or asyncio.Event()
+        await _while_there(receive, self._answer(ending, scope, receive, send))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, ending: asyncio.Event, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         try:
             async with self._queue.turn():
+                if ending.is_set():
+                    raise ChatError("The server is ending", status=503, kind="server_error")
                 answer = await asyncio.to_thread(self._begun)
-                try:
+                async with _stopped_by(ending, answer):
                     if self._asked.is_stream:
                         await self._stream(answer, send)
                         return
                     response: Response = JSONResponse(await self._whole(answer))
-                finally:
-                    answer.stop()
         except ChatError as refused:
             response = _refusal(refused)
         except TilewrightError as error:
@@ -255,6 +261,22 @@ async def _body(request: Request) -> bytes:
             raise ChatError(f"The body has more than {MOST_BODY} bytes", status=413)
         parts.append(part)
     return b"".join(parts)
+
+
+@asynccontextmanager
+async def _stopped_by(ending: asyncio.Event, answer: ChatAnswer) -> AsyncGenerator[None]:
+    """Stops the answer when the server ends, and in any case at the end of the block."""
+
+    async def stop() -> None:
+        await ending.wait()
+        answer.stop()
+
+    watch = asyncio.create_task(stop())
+    try:
+        yield
+    finally:
+        watch.cancel()
+        answer.stop()
 
 
 async def _while_there(receive: Receive, work: Coroutine[object, object, None]) -> None:

@@ -32,6 +32,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 
 from tilewright.base.errors import PortInUse, TilewrightError, UsageError
+from tilewright.server.chat_completions import ENDING
 from tilewright.server.connection_limits import (
     OWN,
     STRANGERS,
@@ -197,6 +198,8 @@ class _Server(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if isinstance(ending := self.lifespan.state.get(ENDING), asyncio.Event):
+            ending.set()
         await super().shutdown(sockets)
         self._watch.cancel()
         if self.force_exit:  # uvicorn then skips this, and a hanging compile worker would stay

@@ -158,10 +158,10 @@ def _masked(n: Node, alone: frozenset[Node], rows: NewRows) -> tuple[Node, Mask]
     if n.op.fn == "add":
         for scores, mask in (n.inputs, n.inputs[::-1]):
             if mask in alone and scores not in alone:
-                seen = _seen_by_sum(mask, rows)
+                shown = _seen_by_sum(mask, rows)
                 # embeddings and positions may be as wide as the room
-                if any((each == 0).any() for each in seen.values()):
-                    return scores, _mask(n, seen, rows)
+                if any((each == 0).any() for each in shown.values()):
+                    return scores, _mask(n, shown, rows)
     if n.op.fn == "where" and n.inputs[0] in alone:
         condition, yes, no = n.inputs
         for scores, other, seen in ((yes, no, True), (no, yes, False)):
