@@ -9,14 +9,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 
+from benchmarks.optimum import NEAR, POOR
 from benchmarks.records import Record, Records, Row, by, rows, values
 from benchmarks.report.charts import bars
 from benchmarks.report.page import Answer, Page, Section, over
-from benchmarks.report.spaces import GOOD, short
+from benchmarks.report.spaces import short
 from benchmarks.report.tables import DASH, Columns, crossed, listed, paragraphs, table, told
 
-#: Shares of the fastest: below it a default is poor; from it on a session has done its work.
-POOR, REACHED = 0.92, GOOD
 #: Rounds of a session that never reached its goal count as this many in a median: more than any.
 NEVER = 10**9
 #: Seconds of most sessions; how many of the worst defaults are shown.
@@ -57,7 +56,7 @@ def headroom(record: Record) -> str:
         text += [said, crossed(found, "model", "place", "gain:.2f")]
     text += _poor(sessions)
     kernels = rows(record, part="kernel")
-    below = sorted((r for r in kernels if r["share"] < REACHED), key=lambda r: float(r["share"]))
+    below = sorted((r for r in kernels if r["share"] < NEAR), key=lambda r: float(r["share"]))
     if below:
         said = (
             f"{len(below)} of {len(kernels)} kernels have a default with less than 97 %; the "
@@ -84,7 +83,7 @@ def _poor(sessions: Sequence[Row]) -> Iterator[str]:
         kernels = [k for r in of for k in r.get("below", []) if k["default"] < POOR]
         if not kernels:
             continue
-        near = sum(k["share"] >= REACHED for k in kernels)
+        near = sum(k["share"] >= NEAR for k in kernels)
         shares = [geometric_mean(k[key] for k in kernels) for key in ("default", "share")]
         models = dict.fromkeys(
             r["model"] for r in of if any(k in kernels for k in r.get("below", []))
@@ -93,7 +92,7 @@ def _poor(sessions: Sequence[Row]) -> Iterator[str]:
         cells.append([*told_, *map(_percent, shares), f"{near} ({_percent(near / len(kernels))})"])
     if cells:
         yield f"Kernels whose default has less than {_percent(POOR)} of the fastest, timed again:"
-        yield table([*head, f"{_percent(REACHED)} reached"], cells)
+        yield table([*head, f"{_percent(NEAR)} reached"], cells)
 
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
@@ -180,7 +179,7 @@ def forecast(record: Record) -> str:
         means = (geometric_mean(r["share"][n] for r in own) for n in range(len(looks)))
         shares.append([order, str(len(own)), *(f"{m:.3f}" for m in means)])
         kernels = [[k for r in own for k in r["poor"][n]] for n in range(len(looks))]
-        for least in (REACHED, 0.9):
+        for least in (NEAR, 0.9):
             near = [sum(k >= least for k in found) for found in kernels]
             poor.append([order, _percent(least), str(len(kernels[0])), *map(str, near)])
     trials = [f"{n} trials" for n in looks]

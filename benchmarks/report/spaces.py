@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any, TypeVar
 
+from benchmarks.optimum import NEAR, near, trials_at_random
 from benchmarks.records import Record, Records, Row, by
 from benchmarks.report.charts import grouped
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import DASH, Columns, listed, paragraphs, table, told
 
-#: From this share of the fastest on, a candidate is as good as it.
-GOOD = 0.97
 #: Short names of a schedule's fields in tables, and values that are not shown.
 _SHORT = {"order": "nm", "stage": False, "along": "n", "lanes": 4, "cache": "", "dot": "wide"}
 
@@ -50,17 +49,10 @@ def newest(rows: Iterable[Row]) -> list[Row]:
     return list(found.values())
 
 
-def random_rounds(count: int, good: int) -> float | None:
-    """Rounds until a random order of so many candidates comes to one of the good ones, in the mean;
-    None if there are none."""
-    return (count + 1) / (good + 1) if good else None
-
-
-def in_random_order(row: Row, share: float = GOOD) -> float | None:
-    """The same of a row's candidates but the default."""
-    limit = min(row["times"]) / share
-    others = row["times"][1:]
-    return random_rounds(len(others), sum(t <= limit for t in others))
+def in_random_order(row: Row) -> float | None:
+    """Mean trials of a random order until a candidate is near the optimum; the default is none."""
+    limit, others = near(row["times"]), row["times"][1:]
+    return trials_at_random(len(others), sum(t <= limit for t in others))
 
 
 def space(record: Record) -> str:
@@ -80,11 +72,11 @@ def space(record: Record) -> str:
             told(geometric_mean(random), ".1f"),
         ])  # fmt: skip
     parts = [table(head, lines)]
-    if poor := [r for r in record["rows"] if r["default"]["share"] < GOOD]:
+    if poor := [r for r in record["rows"] if r["default"]["share"] < NEAR]:
         parts += [
             f"Kernels whose default has less than 97 % of the fastest ({len(poor)} of "
             f"{len(record['rows'])}):",
-            listed(sorted(poor, key=lambda r: float(r["default"]["share"])), POOR),
+            listed(sorted(poor, key=lambda r: float(r["default"]["share"])), NOT_NEAR),
         ]
     rows = record["rows"]
     odd = sum(bool(r["powers"] and r["powers"]["share"] < 1) for r in rows)
@@ -95,7 +87,7 @@ def space(record: Record) -> str:
     return paragraphs(*parts, _engines(rows))
 
 
-POOR: Columns = {
+NOT_NEAR: Columns = {
     "kernel": "kernel", "shape": lambda r: r["shape"].replace("x", "×"), "browser": "host",
     "class": "device", "candidates": "candidates", "default's share": "default.share:.0%",
     "rounds to 97 %": "rounds", "optimum": lambda r: short(r["optimum"]["schedule"]),
@@ -239,7 +231,7 @@ def _rounds(record: Record) -> tuple[list[float], list[float]]:
 def verdict(records: Records) -> str:
     rows = records["tuning.sweep"]["rows"]
     model, random = map(geometric_mean, _rounds(records["tuning.sweep"]))
-    good = sum(r["default"]["share"] >= GOOD for r in rows)
+    good = sum(r["default"]["share"] >= NEAR for r in rows)
     return (
         f"The compiler's default has 97 % or more of the fastest candidate's speed in {good} of "
         f"{len(rows)} sweeps of kernels in browsers; without it, the cost model's order comes to "

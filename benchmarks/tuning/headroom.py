@@ -24,8 +24,8 @@ import typer
 
 from benchmarks.common import Row, Run, rows_of
 from benchmarks.models.public import PUBLIC, fetched
+from benchmarks.optimum import POOR
 from benchmarks.options import BROWSERS, Hosts, Models, among, part_of
-from benchmarks.report.headroom import POOR
 from benchmarks.timing import warm_up
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import by_turns, page, told, tuned

@@ -5,8 +5,7 @@ case.
 
     rounds   from poor and from good defaults, per kernel: rounds until the kernel in use has 97 %
              of the speed of the exhaustive optimum (results/tuning.sweep.json), and its share after
-32.
-             All kernels that were in use are timed again, alternating with the optimum
+             32.  All kernels that were in use are timed again, alternating with the optimum
     known    winners of one device, linked into the bundle as a server does for the next one of its
              class: the first inference in new browsers, and the share of the optimum's speed; two
              bundles of the optimum show how much first inferences differ by themselves
@@ -36,9 +35,9 @@ import onnx
 import typer
 
 from benchmarks.common import Row, Run
+from benchmarks.optimum import SLOWER, reached, share_after
 from benchmarks.options import among, part_of
 from benchmarks.peers.models import Text, bart
-from benchmarks.report.headroom import REACHED
 from benchmarks.timing import turn
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.browser_memory import Sampled, resting
@@ -67,8 +66,6 @@ from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.relink import relink
 
 KERNELS = ("K0", "K1", "K2", "K3")
-#: Rounds in which the optimum must be reached, and the share that counts as reached.
-MOST_ROUNDS = 32
 #: Published sizes but for the vocabulary, whose table is looked up only.
 NETS = {"bart-base-128": lambda: bart(Text(length=128, layers=6, words=1000))}
 OF_KERNELS, OF_MODELS = ("rounds", "known", "server"), ("model", "never", "p95", "memory")
@@ -77,8 +74,6 @@ PARTS = (*OF_KERNELS, *OF_MODELS)
 RESTING = 3.0
 #: Browsers for each kind of bundle, or sessions.
 RUNS = {"known": 15, "never": 10}
-#: A tuned model is slower below this.
-SLOWER = 0.98
 KEY = ("part", "host", "subject", "start")
 #: What rows say of the time that trials took.
 EVALUATION = (
@@ -111,7 +106,7 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
         "part": "rounds", "host": host, "subject": name, "start": start,
         "device": device.id, "tried": len(session.trials),
         "start_share": round(shares[0][1], 3),
-        "rounds": reached(shares), "share": round(share_after(shares, MOST_ROUNDS), 3),
+        "rounds": reached(shares), "share": round(share_after(shares), 3),
         "last_share": round(shares[-1][1], 3),
         **evaluation_of(session.trials),
         "seconds": round(session.last_swap, 2),
@@ -134,19 +129,6 @@ def evaluation_of(trials: Sequence[Row]) -> Row:
     values = (statistics.median(spent), spent[last], spent[-1])
     stages = [{n: round(ms, 1) for n, ms in told.items()} for told in (means, found[-1]["stages"])]
     return dict(zip(EVALUATION, [*(round(v, 1) for v in values), *stages], strict=True))
-
-
-def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
-    """The share of the kernel in use after this number of rounds."""
-    return [share for at, share in shares if at <= count][-1]
-
-
-def reached(shares: Sequence[tuple[int, float]], least: float = REACHED) -> int | None:
-    """The first round after which the share stays at the limit or above; None if there is none."""
-    since = None
-    for at, share in shares:
-        since = None if share < least else at if since is None else since
-    return since
 
 
 def counted(verdicts: Iterator[str]) -> dict[str, int]:

@@ -28,6 +28,7 @@ import typer
 from benchmarks.common import Row, Run, rows_of
 from benchmarks.models import row_kernels
 from benchmarks.models.layers import LAYERS
+from benchmarks.optimum import near, trials_until_near
 from benchmarks.options import Hosts, among
 from lab.subjects import candidates, matmul_step, product_step, steps_of
 from tilewright.api.hosts import Timer, engine_of, open_timers, timing_hosts
@@ -220,12 +221,6 @@ def _once(timer: Timer, plan: int) -> float:
 # ---- what follows from times ---------------------------------------------------------------------
 
 
-def rounds_until(times: Sequence[float], order: Iterable[int], share: float = 0.97) -> int | None:
-    """Candidates tried in that order until one has this share of the optimum's speed."""
-    limit = min(times) / share
-    return next((n for n, at in enumerate(order, 1) if times[at] <= limit), None)
-
-
 def best_of(times: Sequence[float], numbers: Iterable[int]) -> int | None:
     return min(numbers, key=lambda n: times[n], default=None)
 
@@ -270,8 +265,8 @@ def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found
         "default": told(0),
         "lite": told(best_of(times, (n for n in numbers if marks[n] == "lite"))),
         "powers": told(best_of(times, (n for n in numbers if powers_of_two(space.schedules[n])))),
-        "rounds": 0 if top / times[0] >= 0.97 else rounds_until(times, space.order),
-        "rounds_without_default": rounds_until(times, space.order),
+        "rounds": 0 if times[0] <= near(times) else trials_until_near(times, space.order),
+        "rounds_without_default": trials_until_near(times, space.order),
         "least_rounds": min(found.rounds),
         "times": [round(t / repeats(step), 5) for t in times],
     }

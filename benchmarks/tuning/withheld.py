@@ -33,12 +33,11 @@ import typer
 
 from benchmarks.common import Row, Run
 from benchmarks.models.public import PUBLIC
+from benchmarks.optimum import near, reached, trials_at_random
 from benchmarks.options import BROWSERS, Hosts, Models, among
-from benchmarks.report.headroom import REACHED
-from benchmarks.report.spaces import random_rounds
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.page_tuner import KERNELS, evaluation_of, reached
+from benchmarks.tuning.page_tuner import KERNELS, evaluation_of
 from benchmarks.tuning.sessions import page, tuned
 from lab.primitives.table import untuned
 from lab.subjects import alone
@@ -82,7 +81,7 @@ class Swept:
 
     def good(self, start: Schedule) -> int:
         """Candidates within 3 % of the fastest, but the start."""
-        limit = min(self.times) / REACHED
+        limit = near(self.times)
         return sum(t <= limit for s, t in zip(self.left, self.times, strict=True) if s != start)
 
 
@@ -174,7 +173,7 @@ def session(
             {"share": round(top / t, 3), **_trial_of(told.trials, schedules.index(s))}
             for s, t in zip(best, times[:BEST], strict=True)
         ],
-        "random_rounds": random_rounds(len(schedules) - 1, found.good(schedules[0])),
+        "random_rounds": trials_at_random(len(schedules) - 1, found.good(schedules[0])),
         **evaluation_of(told.trials),
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import common
+from benchmarks import common, optimum
 from benchmarks.report import spaces as report
 from benchmarks.tuning import sweep as sweeps
 from lab.primitives.table import untuned
@@ -66,19 +66,18 @@ def test_a_sweep_finds_the_fastest_through_noise(seed: int) -> None:
         assert t / timed.times[0] == pytest.approx(wanted / true[0], rel=0.06)
 
 
-def test_rounds_until() -> None:
+def test_trials_until_near_the_optimum() -> None:
     times = [2.0, 1.5, 1.02, 1.0, 3.0]
-    assert sweeps.rounds_until(times, (4, 1, 2, 3)) == 3
-    assert sweeps.rounds_until(times, (4, 1, 2, 3), share=1.0) == 4
-    assert sweeps.rounds_until(times, (4, 1)) is None
+    assert optimum.trials_until_near(times, (4, 1, 2, 3)) == 3
+    assert optimum.trials_until_near(times, (4, 1)) is None
 
 
 def test_the_arithmetic_of_a_random_order() -> None:
     """All orders of five candidates with two good ones: the mean place of the first good one."""
     orders = list(itertools.permutations([True, True, False, False, False]))
     mean = statistics.mean(order.index(True) + 1 for order in orders)
-    assert report.random_rounds(5, 2) == mean
-    assert report.random_rounds(5, 0) is None
+    assert optimum.trials_at_random(5, 2) == mean
+    assert optimum.trials_at_random(5, 0) is None
     # the first one is the default, which is not tried
     assert report.in_random_order({"times": [1.0, 1.02, 1.01, 2.0, 2.0, 2.0]}) == mean
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import optimum
 from benchmarks.report import tuning as report
 from benchmarks.tuning import latency, page_tuner
 from benchmarks.tuning import sweep as sweeps
@@ -25,11 +26,11 @@ from tilewright.tuning.catalogue import kernels_of
 
 def test_shares_by_round() -> None:
     shares = [(0, 0.1), (3, 0.5), (7, 0.98), (9, 0.96), (12, 0.99), (40, 1.0)]
-    assert page_tuner.reached(shares) == 12
-    assert page_tuner.reached(shares[:2]) is None
-    assert page_tuner.reached([(0, 0.99), (5, 1.0)]) == 0
-    assert page_tuner.share_after(shares, 32) == 0.99
-    assert page_tuner.share_after(shares, 2) == 0.1
+    assert optimum.reached(shares) == 12
+    assert optimum.reached(shares[:2]) is None
+    assert optimum.reached([(0, 0.99), (5, 1.0)]) == 0
+    assert optimum.share_after(shares, 32) == 0.99
+    assert optimum.share_after(shares, 2) == 0.1
 
 
 def test_a_session_keeps_what_was_in_use() -> None:
