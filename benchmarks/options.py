@@ -59,6 +59,11 @@ def part_of(names: Iterable[str]) -> object:
     return typer.Argument(parser=one_of(known), metavar="PART", help=f"One of {', '.join(known)}.")
 
 
+def separated(text: str) -> list[str]:
+    """The names in a text with commas."""
+    return [name for name in text.split(",") if name]
+
+
 def chosen(names: Iterable[str], only: Iterable[str] | None) -> list[str]:
     """The names that begin with one of `only`; all if it is empty."""
     return [name for name in names if begins(name, only)]

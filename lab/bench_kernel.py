@@ -11,12 +11,15 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lab.subjects import matmul, peak
+from lab.timing import by_turns, spread, warm_up
 from tilewright.api.hosts import (
     Timer,
     check_timing,
@@ -37,7 +40,6 @@ KERNELS = ("matmul",)
 ROUND = 5
 # Engines compile a function again after it has run for a while; times before that are not steady.
 WARMUP_MS = 400.0
-WARMUP_ROUNDS = 400
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ class Series:
     @property
     def spread(self) -> float:
         """The distance between the quartiles, divided by the median."""
-        low, _, high = statistics.quantiles(self.milliseconds, n=4)
-        return (high - low) / self.median
+        return spread(self.milliseconds)
 
 
 def bench_kernel(
@@ -86,7 +87,7 @@ def bench_kernel(
         paths = [_written(s.contents, Path(folder) / s.name) for s in subjects]
         with open_timers(host, paths, threads) as timers:
             (first,) = timers[0](1)
-            found = by_turns(timers, runs)
+            found = warm_times(timers, runs)
     about = {"host": host, "engine": engine_of(host), "threads": threads}
     data = {"kernel": kernel, "size": [m, k, n], **about}
     series = [Series(times, s.flops) for times, s in zip(found, subjects, strict=True)]
@@ -94,27 +95,12 @@ def bench_kernel(
     return Answer(data, pairs(data))
 
 
-def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
-    """`runs` times of each timer, in milliseconds; a few runs of one timer, then of the next, and
-    so on."""
+def warm_times(timers: Sequence[Timer], runs: int) -> list[list[float]]:
+    """`runs` times of each timer, in milliseconds, after a warm-up."""
     for timer in timers:
         warm_up(timer, WARMUP_MS, ROUND)
-    found: list[list[float]] = [[] for _ in timers]
-    while len(found[0]) < runs:
-        count = min(ROUND, runs - len(found[0]))
-        for times, timer in zip(found, timers, strict=True):
-            times += timer(count)
-    return found
-
-
-def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
-    """Runs for this number of milliseconds, `runs` at a time; it also ends if the clock is too
-    coarse to see a run."""
-    spent = 0.0
-    for _ in range(WARMUP_ROUNDS):
-        spent += sum(timer(runs))
-        if spent >= milliseconds:
-            return
+    found = by_turns({n: partial(t, ROUND) for n, t in enumerate(timers)}, ceil(runs / ROUND))
+    return [times[:runs] for times in found.values()]
 
 
 def summary(subject: Series, peak: Series | None, first: float) -> dict[str, object]:

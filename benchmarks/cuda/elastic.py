@@ -30,7 +30,7 @@ from benchmarks.cuda.kernels import CUDA, cases
 from benchmarks.gpu.cublas import WARM_MS
 from benchmarks.gpu.products import RUN_MS, Case
 from benchmarks.options import Rounds, begins
-from benchmarks.timing import by_turns, figures
+from lab.timing import by_turns, figures
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.dtypes import DTYPES

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Row, Run, nvidia_machine
 from benchmarks.options import Rounds
-from benchmarks.timing import figures
+from lab.timing import figures
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial

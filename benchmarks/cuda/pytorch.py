@@ -30,7 +30,7 @@ from benchmarks.common import Row, Run, nvidia_machine, versions
 from benchmarks.cuda.kernels import CUDA
 from benchmarks.models.nets import GROUPS, WIDTHS
 from benchmarks.options import Only, Rounds, chosen
-from benchmarks.timing import by_turns, spread
+from lab.timing import by_turns, spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.cuda import CudaHost

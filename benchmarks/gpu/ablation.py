@@ -36,8 +36,8 @@ from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.products import CASES, READERS, Case
 from benchmarks.models.row_kernels import subject_graph
 from benchmarks.options import Only, Smoke, begins
-from benchmarks.timing import turn
 from lab.subjects import CANDIDATE, candidates, product_step, steps_of
+from lab.timing import turn
 from tilewright.bundle import open_bundle, write
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
@@ -165,7 +165,7 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
         schedules[0] = better(subject.step.kernel, needs[0])
     uses = [used(n, s.to_json()) for n, s in zip(needs, schedules, strict=True)]
     model = host.load(folder)
-    times = by_turns(model, uses)
+    times = candidate_times(model, uses)
     model.dispose()
     if replaced:
         model = host.load(folder, features=sorted(usual.features))
@@ -224,7 +224,7 @@ def dependents(at: int, uses: Sequence[FeatureUse]) -> list[int]:
     ]
 
 
-def by_turns(model: BrowserModel, kinds: Sequence[FeatureUse]) -> list[float]:
+def candidate_times(model: BrowserModel, kinds: Sequence[FeatureUse]) -> list[float]:
     """Milliseconds of each candidate by the GPU's clock; every other round begins at the end.  Each
     runs in the first, then those that may be the best of their kind, and the default."""
     found: list[list[float]] = [[] for _ in kinds]

@@ -24,8 +24,8 @@ from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.js_time import SMALL
 from benchmarks.options import Smoke
 from benchmarks.peers.models import Text, roberta
-from benchmarks.timing import by_turns, spread
 from benchmarks.tuning.sessions import page, told, tuned
+from lab.timing import by_turns, spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.browser import BrowserModel

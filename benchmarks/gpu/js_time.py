@@ -32,7 +32,7 @@ from benchmarks.common import Row, Run
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.options import Runs, among
 from benchmarks.peers.models import Text, roberta
-from benchmarks.timing import spread
+from lab.timing import spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.browser_dawn import require_dawn

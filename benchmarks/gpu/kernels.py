@@ -33,7 +33,7 @@ from benchmarks.gpu.products import (
     measure,
 )
 from benchmarks.options import Only, Rounds
-from benchmarks.timing import spread
+from lab.timing import spread
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost

@@ -29,7 +29,7 @@ import typer
 from benchmarks.common import Row, Run
 from benchmarks.gpu.dawn import facts
 from benchmarks.options import Rounds, Smoke
-from benchmarks.timing import spread
+from lab.timing import spread
 from tests.helpers.llama import TINY, Sizes, llama
 from tilewright.base.errors import UsageError
 from tilewright.bundle import write

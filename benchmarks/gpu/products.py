@@ -21,9 +21,9 @@ from benchmarks.common import Row
 from benchmarks.gpu.cublas import KEPT_MS, WARM_MS, Cublas
 from benchmarks.models.row_kernels import attention_graph
 from benchmarks.options import begins
-from benchmarks.timing import by_turns, spread
 from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
 from lab.subjects import weight_of as random_weight
+from lab.timing import by_turns, spread
 from tilewright.base.dtypes import F32, I8, I16, U8
 from tilewright.base.numpy_scalars import Array
 from tilewright.compiler import Options, compile_model

@@ -22,9 +22,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Row, Run
-from benchmarks.options import BROWSERS, Models, among
+from benchmarks.options import BROWSERS, Models, among, separated
 from benchmarks.peers.browsers import install, needs, say
-from benchmarks.peers.cases import chosen
+from benchmarks.peers.cases import CASES, chosen
 from benchmarks.peers.files import Files, prepared
 from benchmarks.peers.measure import compared
 from benchmarks.peers.session import Session
@@ -122,7 +122,7 @@ def main(
     rounds, visits = (1, 2) if quick else (rounds, visits)
     install()
     rows: list[Row] = []
-    for case in chosen(only.split(",")):
+    for case in chosen(CASES, separated(only)):
         files = prepared(case, models, needs(ENGINES))
         made = measure(files, browser, threads, rounds, visits)
         for found in made:

@@ -25,7 +25,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Row, Run
-from benchmarks.timing import turn
+from lab.timing import turn
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require

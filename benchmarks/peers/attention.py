@@ -12,8 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.models.nets import Net
-
-from .cases import Attention
+from benchmarks.peers.cases import Attention
 
 
 def written_out(work: Attention) -> onnx.ModelProto:

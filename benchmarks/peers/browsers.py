@@ -23,18 +23,15 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Row, Run
-from benchmarks.options import BROWSERS, Models, among
-from tilewright.base.errors import TilewrightError
-from tilewright.hosts.browser_find import require
-
-from .cases import CASES, GROUPS, QUICK, Case, chosen
-from .engines import ENGINES, HERE, Engine
-from .files import Absent, Files, prepared
-from .machine import ENGINE as MACHINE
-from .machine import facts as limit_facts
-from .machine import limit_files
-from .measure import QUICK as QUICK_PLAN
-from .measure import (
+from benchmarks.options import BROWSERS, Models, among, separated
+from benchmarks.peers.cases import CASES, QUICK, Case, chosen, groups
+from benchmarks.peers.engines import ENGINES, HERE, Engine
+from benchmarks.peers.files import Absent, Files, prepared
+from benchmarks.peers.machine import ENGINE as MACHINE
+from benchmarks.peers.machine import facts as limit_facts
+from benchmarks.peers.machine import limit_files
+from benchmarks.peers.measure import QUICK as QUICK_PLAN
+from benchmarks.peers.measure import (
     Lane,
     Plan,
     about,
@@ -47,7 +44,9 @@ from .measure import (
     rounds,
     warmed,
 )
-from .session import Session, quietly_closed
+from benchmarks.peers.session import Session, quietly_closed
+from tilewright.base.errors import TilewrightError
+from tilewright.hosts.browser_find import require
 
 #: Turns of 30 ms, behind 1.2 s in which the kernels get warm.
 LIMIT_PLAN = Plan(seconds=2.4, rounds=40)
@@ -190,7 +189,7 @@ def lanes_of(engines: str, threads: str) -> list[tuple[str, int]]:
     """`"ort,jax:1"` with `"1,2"` → ort on 1 and 2 threads, jax on 1."""
     counts = [int(count) for count in threads.split(",")]
     found = []
-    for name, _, only in (part.partition(":") for part in engines.split(",") if part):
+    for name, _, only in (part.partition(":") for part in separated(engines)):
         found += [(name, count) for count in counts if not only or count == int(only)]
     return found
 
@@ -202,7 +201,7 @@ def needs(engines: Sequence[str]) -> set[str]:
 def main(
     run: Run,
     only: Annotated[
-        str, typer.Option(help=f"Cases or groups ({', '.join(GROUPS)}), with commas.")
+        str, typer.Option(help=f"Cases or groups ({', '.join(groups(CASES))}), with commas.")
     ] = "",
     engines: Annotated[
         str, typer.Option(help="With commas; jax:1 runs on one thread only.")
@@ -233,7 +232,7 @@ def main(
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ENGINES)}")
     plan = QUICK_PLAN if quick else Plan()
     plan = replace(plan, seconds=seconds or plan.seconds, rounds=rounds or plan.rounds)
-    cases = chosen([name for name in only.split(",") if name] or (QUICK if quick else ()))
+    cases = chosen(CASES, separated(only) or (QUICK if quick else ()))
     if any(ENGINES[name].package for name in names):
         install()
     if preparing:

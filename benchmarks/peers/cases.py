@@ -264,14 +264,19 @@ CASES: tuple[Case, ...] = (
     *_MODELS,
 )
 
-GROUPS = tuple(dict.fromkeys(case.group for case in CASES))
+
+def groups(cases: Sequence[Case]) -> tuple[str, ...]:
+    """The names of their groups, in order."""
+    return tuple(dict.fromkeys(case.group for case in cases))
+
+
 #: What --quick measures.
 QUICK = ("k0", "k3", "gemm_64x64x64", "conv_mobilenet_dw_112", "minilm", "squeezenet")
 
 
-def chosen(names: Sequence[str]) -> list[Case]:
-    """Cases by name or group; all without any."""
-    known = {c.name for c in CASES} | set(GROUPS)
+def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    """The cases with these names or groups; all without any."""
+    known = {case.name for case in cases} | {case.group for case in cases}
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"Unknown: {', '.join(unknown)}. Known are {', '.join(sorted(known))}")
-    return [c for c in CASES if not names or c.name in names or c.group in names]
+    return [c for c in cases if not names or c.name in names or c.group in names]

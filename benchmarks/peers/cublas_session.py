@@ -11,14 +11,13 @@ import time
 from typing import Any
 
 from benchmarks.gpu.cublas import cuda
+from benchmarks.peers.cases import Case, Matmul
+from benchmarks.peers.engines import CUBLAS
+from benchmarks.peers.files import Files
+from benchmarks.peers.operands import Arrays, operands
+from benchmarks.peers.session import Session
+from benchmarks.peers.site import Site
 from tilewright.hosts.browser_link import Json
-
-from .cases import Case, Matmul
-from .engines import CUBLAS
-from .files import Files
-from .operands import Arrays, operands
-from .session import Session
-from .site import Site
 
 #: Milliseconds that products in a row last at least, and at most how many, as in page.js.
 STREAM_MS, MOST_STREAM = 20.0, 512

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .cases import Model
-from .operands import Arrays
+from benchmarks.peers.cases import Model
+from benchmarks.peers.operands import Arrays
 
 EXPORTERS = ("", "-dynamo", "-sdpa-dynamo", "-torchscript", "-sdpa-torchscript")
 #: Smaller than every vocabulary among the models.

@@ -21,16 +21,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from benchmarks.common import Row
+from benchmarks.peers import attention, fixed
+from benchmarks.peers.cases import Attention, Case, Conv, Kernel, Matmul, Model
+from benchmarks.peers.engines import ENGINES
+from benchmarks.peers.examples import example, model_file, named_sizes
+from benchmarks.peers.operands import Array, Arrays, operands
 from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.targets import DEFAULT
-
-from . import attention, fixed
-from .cases import Attention, Case, Conv, Kernel, Matmul, Model
-from .engines import ENGINES
-from .examples import example, model_file, named_sizes
-from .operands import Array, Arrays, operands
 
 BUILD = Path(__file__).parents[2] / "build" / "peers"
 OPSET = 17

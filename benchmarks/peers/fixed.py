@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 from onnx import NodeProto, helper, numpy_helper, shape_inference
 
-from .operands import Array
+from benchmarks.peers.operands import Array
 
 
 def write_fixed(source: Path, target: Path, dims: Mapping[str, int]) -> None:

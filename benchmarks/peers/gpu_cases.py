@@ -6,10 +6,9 @@ no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from .cases import KERNELS, Attention, Case, Matmul, Model
+from benchmarks.peers.cases import KERNELS, Attention, Case, Matmul, Model
 
 #: Relative errors: sums of halves in halves, and activations in bytes, as engines choose.
 _HALVES, _BYTES, _MODEL = 3e-2, 3e-2, 1e-3
@@ -54,15 +53,6 @@ CASES = (
     *_ATTENTION,
     *(Case(name, "model", Model(name), _MODEL) for name in NETS),
 )
-GROUPS = tuple(dict.fromkeys(case.group for case in CASES))
-
-
-def chosen(names: Sequence[str]) -> list[Case]:
-    """Cases by name or group; all without any."""
-    known = {c.name for c in CASES} | set(GROUPS)
-    if unknown := sorted(set(names) - known):
-        raise SystemExit(f"Unknown: {', '.join(unknown)}. Known are {', '.join(sorted(known))}")
-    return [c for c in CASES if not names or c.name in names or c.group in names]
 
 
 def small(case: Case) -> Case:

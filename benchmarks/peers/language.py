@@ -22,15 +22,14 @@ import typer
 
 from benchmarks.common import Row, Run
 from benchmarks.options import Rounds, one_of
-from benchmarks.timing import spread, turn
+from benchmarks.peers.engines import SPEAKING, Engine
+from benchmarks.peers.session import Session
+from lab.timing import spread, turn
 from tilewright.api.language_bundles import compile_language, open_source
 from tilewright.bundle import is_bundle, open_bundle, write
 from tilewright.compiler import Options
 from tilewright.language import Language
 from tilewright.language.vocabulary import Vocabulary
-
-from .engines import SPEAKING, Engine
-from .session import Session
 
 BUILD = Path(__file__).parents[2] / "build" / "language"
 #: A row replaces one that has the same of these.

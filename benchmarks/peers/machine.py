@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.common import Row
+from benchmarks.peers.cases import PEAK, STREAM, Case
+from benchmarks.peers.files import BUILD, Files, onnx_of
+from benchmarks.peers.measure import Lane
 from lab.subjects import peak
 from tilewright.bundle import Contents, write
 from tilewright.compiler import compile_model
-
-from .cases import PEAK, STREAM, Case
-from .files import BUILD, Files, onnx_of
-from .measure import Lane
 
 ENGINE = "machine"
 

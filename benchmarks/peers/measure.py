@@ -16,12 +16,11 @@ from functools import partial
 import numpy as np
 
 from benchmarks.common import Row
+from benchmarks.peers.files import Files
+from benchmarks.peers.operands import Arrays
+from benchmarks.peers.session import Session
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_link import Json
-
-from .files import Files
-from .operands import Arrays
-from .session import Session
 
 Say = Callable[[str], None]
 

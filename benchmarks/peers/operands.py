@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.peers.cases import Attention, Conv, Kernel, Matmul
 from tilewright.base.numpy_scalars import Array as Array
-
-from .cases import Attention, Conv, Kernel, Matmul
 
 Arrays = dict[str, Array]
 

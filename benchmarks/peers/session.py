@@ -13,6 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.peers import process
+from benchmarks.peers.files import Files
+from benchmarks.peers.operands import Arrays
+from benchmarks.peers.site import Site
 from tilewright.base.errors import HostError, TilewrightError
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.hosts.browser_find import require
@@ -20,11 +24,6 @@ from tilewright.hosts.browser_link import Json, Link, Reply, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram
 from tilewright.server import BackgroundServer
-
-from . import process
-from .files import Files
-from .operands import Arrays
-from .site import Site
 
 T = TypeVar("T")
 

@@ -27,15 +27,15 @@ import typer
 from benchmarks.common import Row, Run
 from benchmarks.gpu.dawn import facts
 from benchmarks.models import nets
-from benchmarks.options import Rounds, Smoke
+from benchmarks.options import Rounds, Smoke, separated
 from benchmarks.peers import models
 from benchmarks.peers.browsers import Sessions, install, say, sessions
-from benchmarks.peers.cases import Case, Model
+from benchmarks.peers.cases import Case, Model, chosen
 from benchmarks.peers.cublas_session import CublasSession, suits
 from benchmarks.peers.cublas_session import version as cublas_version
 from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
 from benchmarks.peers.files import BUILD, Files, prepared, source
-from benchmarks.peers.gpu_cases import chosen, small
+from benchmarks.peers.gpu_cases import CASES, small
 from benchmarks.peers.measure import (
     Lane,
     Plan,
@@ -139,7 +139,7 @@ def main(
         bool, typer.Option("--prepare", help="Make the files, measure nothing.")
     ] = False,
 ) -> None:
-    names = engines.split(",")
+    names = separated(engines)
     if unknown := set(names) - set(ON_GPUS):
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ON_GPUS)}")
     if CUBLAS.name in names and not cublas_version():
@@ -148,7 +148,7 @@ def main(
     install({name: ON_GPU[name] for name in names if name in ON_GPU})
     plan = Plan(seconds, rounds, visits=False, settle=0.0 if smoke else SETTLE_MS)
     known = facts(require_dawn())
-    cases = chosen([name for name in only.split(",") if name])
+    cases = chosen(CASES, separated(only))
     cases = [small(case) for case in cases] if smoke else cases
     kinds = [ON_GPUS[name].needs for name in names]
     if preparing:

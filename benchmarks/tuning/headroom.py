@@ -26,9 +26,9 @@ from benchmarks.common import Row, Run, rows_of
 from benchmarks.models.public import PUBLIC, fetched
 from benchmarks.optimum import POOR
 from benchmarks.options import BROWSERS, Hosts, Models, among, part_of
-from benchmarks.timing import warm_up
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import by_turns, page, told, tuned
+from benchmarks.tuning.sessions import page, speed_ratios, told, tuned
+from lab.timing import timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
@@ -92,7 +92,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
     steps = steps_of(name, folder)
     with page(host) as browser:
         model = browser.load(path, threads=1)
-        warm_up(model, 1000)
+        warm_up(timer_of(model), 1000)
         times = [row["milliseconds"] for row in model.profile(20)]
     total, first = sum(times), dict[str, KernelStep]()
     spent, count = dict[str, float](), dict[str, int]()
@@ -136,7 +136,7 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
         tuned_one = built(name, folder, Path(place) / "best", best)
         with page(host) as browser:
             mine, own_model = (browser.load(p, threads=1) for p in (tuned_one, plain))
-            ratios = by_turns(mine, own_model)
+            ratios = speed_ratios(mine, own_model)
         yield same | {
             "part": "model", "kernels": len(best), "swept_share": round(swept, 3),
             "expected": round(1 / (1 - swept + rest), 3),
@@ -162,7 +162,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         with page(host) as browser:
             model, found, summary = tuned(browser, plain, seconds)
             own, top = (browser.load(p, threads=1) for p in (plain, optimal))
-            gains, tops = by_turns(model, own), by_turns(top, own)
+            gains, tops = speed_ratios(model, own), speed_ratios(top, own)
         if summary["class"] != device.id:
             raise SystemExit(f"The page is of class {summary['class']}, not {device.id}: try again")
         poor = {key: row for key, row in swept.items() if row["share"] < POOR}

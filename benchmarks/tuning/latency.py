@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Row
 from benchmarks.models.agreement import example
-from benchmarks.timing import turn, warm_up
 from benchmarks.tuning.sessions import WARM_MS, Session, named, page
+from lab.timing import timer_of, turn, warm_up
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
 
@@ -71,7 +71,7 @@ def half(
     inputs = example(open_bundle(path).manifest, VOCABULARY)
     with page(host) as browser:
         model = browser.load(path, threads=1)
-        warm_up(model, WARM_MS)
+        warm_up(timer_of(model), WARM_MS)
         if session is None:
             return inferences(model, inputs, seconds, every, seed)
         options = {"budget": BUDGET, "report": False}

@@ -38,24 +38,24 @@ from benchmarks.common import Row, Run
 from benchmarks.optimum import SLOWER, reached, share_after
 from benchmarks.options import among, part_of
 from benchmarks.peers.models import Text, bart
-from benchmarks.timing import turn
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.browser_memory import Sampled, resting
 from benchmarks.tuning.latency import p95
 from benchmarks.tuning.sessions import (
     BUILT,
     STARTS,
-    by_turns,
     kernel_bundle,
     model_bundle,
     named,
     page,
+    speed_ratios,
     told,
     tune,
     tuned,
     visit,
 )
 from lab.subjects import alone
+from lab.timing import turn
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.options import Shapes
@@ -162,7 +162,7 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
                     times[path].append(browser.load(path, threads=1).time(1, 0).first)
         with page(host) as browser:
             linked, optimal = (browser.load(path, threads=1) for path in (relinked, best))
-            shares = by_turns(linked, optimal)
+            shares = speed_ratios(linked, optimal)
     return {
         "part": "known", "host": host, "subject": name, "start": start, "device": device.id,
         "swaps": len(session.current), **firsts(*times.values()),
@@ -227,7 +227,7 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
         model, session, summary = tuned(browser, paths[start], seconds)
         # without swaps both are the same model, whatever the clock says
         same = start == "good" and not session.current
-        ratios = [] if same else by_turns(model, browser.load(paths["good"], threads=1))
+        ratios = [] if same else speed_ratios(model, browser.load(paths["good"], threads=1))
     return {
         "part": "model", "host": host, "subject": name, "start": start, "device": session.device,
         "kernels": len(summary["kernels"]), "rounds": len(session.trials),
@@ -252,7 +252,7 @@ def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterat
     for _ in range(runs):
         with page(host) as browser:
             model, session, summary = tuned(browser, path, seconds)
-            gain = statistics.median(by_turns(model, browser.load(path, threads=1)))
+            gain = statistics.median(speed_ratios(model, browser.load(path, threads=1)))
         devices.append(session.device)
         verdicts.append(told(summary)["told"])
         (changed if session.current else same).append(round(gain, 3))

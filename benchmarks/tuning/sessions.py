@@ -10,12 +10,13 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import Row
-from benchmarks.timing import turn, warm_up
 from lab.primitives.table import untuned
 from lab.subjects import alone
+from lab.timing import by_turns, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -139,25 +140,21 @@ def told(summary: Row) -> Row:
     return row
 
 
-def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 20) -> list[float]:
-    """Default's time over the tuned one's, round after round; each time is of the fastest batch:
-    one run would be a few ticks of a browser's clock where a model takes less than 1 ms."""
-    runs = {}
-    for each in (model, plain):
-        warm_up(each, WARM_MS)
+def speed_ratios(model: BrowserModel, plain: BrowserModel, rounds: int = 20) -> list[float]:
+    """The plain model's time over the other one's in each round, in which they take turns."""
+    timers = {}
+    for name, each in (("plain", plain), ("tuned", model)):
+        warm_up(timer_of(each), WARM_MS)
         usual = statistics.mean(each.time(20, 1).milliseconds)
-        runs[id(each)] = max(1, round(BATCH_MS / max(usual, 0.01)))
-    found = []
-    for number in range(count):
-        times = {id(m): fastest(m, runs[id(m)]) for m in turn(number, (plain, model))}
-        found.append(times[id(plain)] / times[id(model)])
-    return found
+        timers[name] = partial(fastest, each, max(1, round(BATCH_MS / max(usual, 0.01))))
+    found = by_turns(timers, rounds)
+    return [plain / tuned for plain, tuned in zip(found["plain"], found["tuned"], strict=True)]
 
 
-def fastest(model: BrowserModel, runs: int, batches: int = 5) -> float:
-    """Milliseconds of a run: the mean of a batch, of the fastest one."""
+def fastest(model: BrowserModel, runs: int, batches: int = 5) -> list[float]:
+    """Milliseconds of a run in the fastest batch: a browser's clock may not tell a single run."""
     times = model.time(runs * batches, 1).milliseconds
-    return min(statistics.mean(times[i * runs : (i + 1) * runs]) for i in range(batches))
+    return [min(statistics.mean(times[i * runs : (i + 1) * runs]) for i in range(batches))]
 
 
 def named(devices: Sequence[str]) -> str:

@@ -32,8 +32,8 @@ from benchmarks.peers.cases import CASES, Case, Model
 from benchmarks.peers.examples import example, model_file, named_sizes
 from benchmarks.peers.gpu_cases import BITS4, NETS
 from benchmarks.peers.models import MODELS
-from benchmarks.timing import runs_in, turn, warmed
 from benchmarks.versions.one_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
+from lab.timing import runs_in, turn, warmed
 
 ROOT = Path(__file__).parents[2]
 SIDE = Path(__file__).with_name("one_side.py")

@@ -22,7 +22,7 @@ import typer
 from benchmarks.common import Row, Run, commit
 from benchmarks.models.sizes import minified
 from benchmarks.options import BROWSERS, Other, Runs
-from benchmarks.timing import turn
+from lab.timing import turn
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.hosts.browser_find import require

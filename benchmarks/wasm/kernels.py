@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Row, Run
 from benchmarks.options import BROWSERS, Hosts, Seconds
-from benchmarks.timing import spread, warm_up
 from lab.subjects import Subject, matmul, peak, product
+from lab.timing import spread, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 
@@ -70,7 +70,7 @@ def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> Row:
     (got,) = first.outputs.values()
     error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
     for model in models:
-        warm_up(model, WARM_MS)
+        warm_up(timer_of(model), WARM_MS)
     rounds: list[Round] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end and len(quiet(rounds)) < QUIET_ROUNDS:

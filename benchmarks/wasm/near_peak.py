@@ -22,10 +22,10 @@ from typing import Annotated, cast
 
 from benchmarks.common import Row, Run
 from benchmarks.options import BROWSERS, Hosts, Seconds, among
-from benchmarks.timing import spread, warmed
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
+from lab.timing import spread, warmed
 from tilewright.api.hosts import engine_of, open_timers
 from tilewright.bundle import write
 from tilewright.kernel.form import Contraction, form_as

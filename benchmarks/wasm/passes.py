@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from benchmarks.common import Row, Run
 from benchmarks.models.layers import LAYERS, step_of
 from benchmarks.options import Rounds, among
-from benchmarks.timing import by_turns, timer_of
 from benchmarks.wasm import llvm
 from benchmarks.wasm.kernels import KERNELS
 from lab.subjects import alone, product_step
+from lab.timing import by_turns, timer_of
 from tilewright.api.hosts import engine_of
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, add, open_bundle, write

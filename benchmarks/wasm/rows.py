@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.common import Row, Run
 from benchmarks.models.row_kernels import COLS, SUBJECTS, subject_graph
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
-from benchmarks.timing import warm_up
 from lab.subjects import compile_graph
+from lab.timing import timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.kernel.expr import Call
@@ -41,7 +41,7 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> Row:
         for n, i in compiled.plans[0].graph.inputs
     }
     model.run(inputs)
-    warm_up(model, WARM_MS, 20)
+    warm_up(timer_of(model), WARM_MS, 20)
     fastest = min(min(model.time(3, 1).milliseconds) for _ in range(rounds))
     model.dispose()
     size = max(b.size for s in steps for b in s.kernel.buffers[:2])

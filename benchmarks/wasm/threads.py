@@ -18,8 +18,8 @@ import typer
 
 from benchmarks.common import Row, Run
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
-from benchmarks.timing import by_turns, runs_in, spread, timer_of, warmed
 from lab.subjects import Subject, empty_steps, matmul, matmul_chain
+from lab.timing import by_turns, runs_in, spread, timer_of, warmed
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_call import LabCalled
 
-from lab.bench_kernel import ROUND, WARMUP_MS, Series, by_turns, summary
+from lab.bench_kernel import ROUND, WARMUP_MS, Series, summary, warm_times
 from tilewright.base.errors import HostError, UsageError
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_find import find
@@ -114,7 +114,7 @@ def test_series() -> None:
     }
 
 
-def test_by_turns() -> None:
+def test_kernels_are_timed_warm_and_by_turns() -> None:
     calls: list[tuple[str, int]] = []
 
     def timer(name: str, milliseconds: float) -> Any:
@@ -124,13 +124,13 @@ def test_by_turns() -> None:
 
         return run
 
-    found = by_turns([timer("a", 50.0), timer("b", 100.0)], runs=ROUND + 2)
+    found = warm_times([timer("a", 50.0), timer("b", 100.0)], runs=ROUND + 2)
     assert found == [[50.0] * (ROUND + 2), [100.0] * (ROUND + 2)]
     warm = calls[:-4]
     assert sum(50.0 * n for name, n in warm if name == "a") >= WARMUP_MS
     assert sum(100.0 * n for name, n in warm if name == "b") >= WARMUP_MS
-    assert calls[-4:] == [("a", ROUND), ("b", ROUND), ("a", 2), ("b", 2)]
+    assert calls[-4:] == [("a", ROUND), ("b", ROUND), ("b", ROUND), ("a", ROUND)]
     # A clock that shows nothing must not make it wait for ever.
-    assert by_turns([timer("c", 0.0)], runs=2) == [[0.0, 0.0]]
+    assert warm_times([timer("c", 0.0)], runs=2) == [[0.0, 0.0]]
     with pytest.raises(UsageError, match="too short"):
         _ = Series([0.0, 0.0], 1).gflops

@@ -14,12 +14,16 @@ import onnxruntime
 import pytest
 
 
+def chosen(cases: Any, names: list[str]) -> Any:
+    return module("benchmarks.peers.cases").chosen(cases, names)
+
+
 def test_cases_on_gpus_are_distinct_and_have_small_forms() -> None:
     cases, models = module("benchmarks.peers.gpu_cases"), module("benchmarks.peers.models")
     kinds = module("benchmarks.peers.cases")
     names = [c.name for c in cases.CASES]
     assert len(names) == len(set(names))
-    assert not set(names) & set(cases.GROUPS)
+    assert not set(names) & set(kinds.groups(cases.CASES))
     assert {c.work.stem for c in cases.CASES if isinstance(c.work, kinds.Model)} == {*models.MODELS}
     for case in cases.CASES:
         small = cases.small(case)
@@ -31,7 +35,7 @@ def test_cases_on_gpus_are_distinct_and_have_small_forms() -> None:
 def test_both_forms_of_attention_agree(name: str) -> None:
     """With NumPy, too."""
     cases, attention = module("benchmarks.peers.gpu_cases"), module("benchmarks.peers.attention")
-    (case,) = cases.chosen([name])
+    (case,) = chosen(cases.CASES, [name])
     work = cases.small(case).work
     inputs, constants = module("benchmarks.peers.operands").operands(work)
     assert not constants
@@ -104,7 +108,7 @@ def test_cublas_is_a_session_like_the_others(monkeypatch: pytest.MonkeyPatch) ->
     torch = fake_torch()
     monkeypatch.setattr(session_of, "cuda", lambda: torch)
     cases, files = module("benchmarks.peers.gpu_cases"), module("benchmarks.peers.files").Files
-    case = cases.small(cases.chosen(["gemm_1024"])[0])
+    case = cases.small(chosen(cases.CASES, ["gemm_1024"])[0])
     made = files(case, Path(), Path(), {}, {}, {}, case.flops)
     inputs, constants = module("benchmarks.peers.operands").operands(case.work)
     session = session_of.CublasSession()
@@ -119,4 +123,4 @@ def test_cublas_is_a_session_like_the_others(monkeypatch: pytest.MonkeyPatch) ->
     assert len(session.round(3, 5)["times"]) == 3
     assert torch.replayed == [5, 5, 5]
     session.close()
-    assert not session_of.suits(cases.chosen(["gpt2"])[0])
+    assert not session_of.suits(chosen(cases.CASES, ["gpt2"])[0])

@@ -41,12 +41,12 @@ def test_cases_are_distinct_and_choosable() -> None:
     cases = module("benchmarks.peers.cases")
     names = [c.name for c in cases.CASES]
     assert len(names) == len(set(names))
-    assert not set(names) & set(cases.GROUPS)
-    assert set(cases.GROUPS) == set(module("benchmarks.report.engines").GROUPS)
-    assert {c.name for c in cases.chosen(cases.QUICK)} == set(cases.QUICK)
-    assert {c.group for c in cases.chosen(["gemm"])} == {"gemm"}
+    assert not set(names) & set(cases.groups(cases.CASES))
+    assert set(cases.groups(cases.CASES)) == set(module("benchmarks.report.engines").GROUPS)
+    assert {c.name for c in cases.chosen(cases.CASES, cases.QUICK)} == set(cases.QUICK)
+    assert {c.group for c in cases.chosen(cases.CASES, ["gemm"])} == {"gemm"}
     with pytest.raises(SystemExit, match="Unknown: k9"):
-        cases.chosen(["k9"])
+        cases.chosen(cases.CASES, ["k9"])
 
 
 def kernel_names() -> list[str]:
@@ -58,7 +58,8 @@ def kernel_names() -> list[str]:
 @pytest.mark.parametrize("name", kernel_names())
 def test_kernel_file_has_the_shapes_that_the_table_says(name: str) -> None:
     """onnxruntime agrees with the output shape; for matmuls also with NumPy."""
-    (case,) = module("benchmarks.peers.cases").chosen([name])
+    cases = module("benchmarks.peers.cases")
+    (case,) = cases.chosen(cases.CASES, [name])
     inputs, constants = module("benchmarks.peers.operands").operands(case.work)
     model = module("benchmarks.peers.files").onnx_of(name, case.work, constants)
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -72,7 +73,7 @@ def test_kernel_file_has_the_shapes_that_the_table_says(name: str) -> None:
 
 def test_operations_and_traffic() -> None:
     cases = module("benchmarks.peers.cases")
-    (k0,) = cases.chosen(["k0"])
+    (k0,) = cases.chosen(cases.CASES, ["k0"])
     assert k0.flops == 2 * 384 * 768 * 768
     assert k0.bytes == 4 * (384 * 768 + 768 * 768 + 384 * 768)
     depthwise = cases.Conv(32, 112, 32, 3, 1, 1, 32)
@@ -112,7 +113,8 @@ class FakeSession:
 def test_rounds_go_on_without_an_engine_that_fails() -> None:
     measure = module("benchmarks.peers.measure")
     files = module("benchmarks.peers.files").Files
-    (case,) = module("benchmarks.peers.cases").chosen(["k0"])
+    cases = module("benchmarks.peers.cases")
+    (case,) = cases.chosen(cases.CASES, ["k0"])
     given = files(case, Path(), Path(), {}, {}, {}, 1_000_000)
     lanes = [
         measure.Lane(FakeSession(name, ms, fails), given, {"status": "ok", "why": ""}, samples=2)
@@ -152,7 +154,8 @@ def test_engines_can_be_kept_to_one_thread() -> None:
 def test_an_engine_beyond_patience_runs_once() -> None:
     measure = module("benchmarks.peers.measure")
     files = module("benchmarks.peers.files").Files
-    (case,) = module("benchmarks.peers.cases").chosen(["k0"])
+    cases = module("benchmarks.peers.cases")
+    (case,) = cases.chosen(cases.CASES, ["k0"])
     given = files(case, Path(), Path(), {}, {}, {}, 1_000_000)
     plan = measure.Plan(seconds=1.0)
     rows = [{"status": "ok", "why": "", "first_ms": ms} for ms in (10.0, 2000 * plan.patience)]
@@ -188,7 +191,8 @@ def test_fixed_sizes_leave_the_answer_alone(name: str, tmp_path: Path) -> None:
 
 def test_a_change_of_length_makes_the_files_anew(tmp_path: Path) -> None:
     files = module("benchmarks.peers.files")
-    (case,) = module("benchmarks.peers.cases").chosen(["minilm"])
+    cases = module("benchmarks.peers.cases")
+    (case,) = cases.chosen(cases.CASES, ["minilm"])
     model = tmp_path / "minilm.onnx"
     model.write_bytes(b"a model")
     (tmp_path / "made").mkdir()

@@ -1,4 +1,4 @@
-"""How things are timed: warm-up, turns, and how much times spread.
+"""How benchmarks and the laboratory time things: warm-up, turns, and how much times spread.
 
 Input: what runs something and gives milliseconds.  Output: times.
 """
@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from lab import bench_kernel
 from tilewright.hosts.browser import BrowserModel
 
 T = TypeVar("T")
+#: Batches of a warm-up, at most.
+MOST_BATCHES = 400
 
 
 def timer_of(model: BrowserModel) -> Callable[[int], list[float]]:
@@ -20,13 +21,16 @@ def timer_of(model: BrowserModel) -> Callable[[int], list[float]]:
     return lambda runs: model.time(runs, 0).milliseconds
 
 
-def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
-    """Runs until the engine has recompiled the hot functions."""
+def warm_up(timer: Callable[[int], Sequence[float]], milliseconds: float, runs: int = 10) -> None:
+    """Runs for this number of milliseconds, in which an engine compiles hot functions again.
 
-    def timer(runs: int, plan: int = 0) -> Sequence[float]:
-        return model.time(runs, 0).milliseconds
-
-    bench_kernel.warm_up(timer, milliseconds, runs)
+    It also ends if the clock is too coarse to see a run.
+    """
+    spent = 0.0
+    for _ in range(MOST_BATCHES):
+        spent += sum(timer(runs))
+        if spent >= milliseconds:
+            return
 
 
 def warmed(timer: Callable[[int], Sequence[float]], milliseconds: float, batch: float) -> float:
