@@ -147,10 +147,11 @@ def verdict(records: Records) -> str:
     judged = [line for line in (*targets.lines(records)[1], *lines(records)) if line[1]]
     known = [line for line in judged if not set(line[2:]) <= {DASH}]
     missed = [line for line in known if any("**" in cell for cell in line[2:])]
+    open_ = len(judged) - len(known)
     return (
         f"{len(known) - len(missed)} of {len(known)} measured targets are met everywhere they were "
-        f"measured; {len(missed)} are missed somewhere. {len(judged) - len(known)} more were not "
-        "measured."
+        f"measured; {len(missed)} are missed somewhere."
+        + (f" {open_} more were not measured." if open_ else "")
     )
 
 

@@ -93,20 +93,27 @@ class Place:
         return [_inverse(f) for c in cases for f in self._times(c, engine)]
 
     def over_best(self, cases: Sequence[str]) -> list[Figure]:
-        """The fastest peer's median over ours, per case that any peer ran."""
-        asked = (
-            [e for e in PEERS if self.peers.row(case, e)["status"] != "not run"] for case in cases
-        )
-        found = [
-            [f for e in peers for f in self._times(case, e)]
-            for case, peers in zip(cases, asked, strict=True)
-        ]
-        return [_inverse(None if None in f else max(_known(f))) for f in found if f]
+        """The fastest peer's median over ours, per case that any peer ran.
+
+        Peers of another run do not count where some ran in the run of ours.
+        """
+        found = ([f for e in PEERS for f in self._asked(case, e)] for case in cases)
+        return [_inverse(max(_known(f), default=None)) for f in found if f]
+
+    def _asked(self, case: str, engine: str) -> list[Figure]:
+        asked = self.peers.row(case, engine)["status"] != "not run"
+        return self._times(case, engine) if asked else []
 
     def beside(self, size: Size) -> list[Figure]:
-        """Ours over onnxruntime-web's, per model."""
+        """Ours over onnxruntime-web's, per model that has this figure of both."""
         pairs = [[self.peers.row(c, e) for e in (OURS, REFERENCE)] for c in self.group("model")]
-        return [f for ours, theirs in pairs for f in _beside(ours, theirs, size)]
+        return [
+            f
+            for ours, theirs in pairs
+            if "failed" in (ours["status"], theirs["status"])
+            or None not in (size(ours), size(theirs))
+            for f in _beside(ours, theirs, size)
+        ]
 
     def bound(self, case: str) -> list[Figure]:
         """Share of the multiply-add peak of the same rounds; the driver's time alone."""
