@@ -56,8 +56,10 @@ INDEX = """# Results
 One page per subject, with the answer first. `python -m benchmarks.report` makes them from the JSON
 files in this folder, which have every row.
 
-* *Figure*: the geometric mean of n cases, with the least and the most of them as its *spread*; or
-  the median of n runs, with the distance between their quartiles.
+* *Figure*: the geometric mean of several cases, with the least and the most of them as its
+  *spread*; or the median of several runs, with the distance between their quartiles, as a share of
+  the median. In the tables below the first, *spread* is always that share.
+* p50, p95, p99: the time within which 50, 95 or 99 % of the requests or runs ended.
 * "Times as fast" and "speed over" compare times of one run, taken by turns: above 1, Tilewright is
   faster.
 * K0 to K3 are the matrix products of the nnJIT paper. Other terms are in the

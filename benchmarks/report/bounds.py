@@ -16,19 +16,21 @@ NOTHING, EMPTIED = BESIDE[0], BESIDE[4]
 #: The variant of the simulator that the product has.
 OURS = "waits 10 us"
 TURNS: Columns = {
-    "normal models": "models", "at once": lambda r: str(r["together"] or r["models"]),
-    "p50 µs": "p50", "p90 µs": "p90", "p99 µs": "p99", "started in vain": "in_vain",
-    "runs": "runs", "a decision, µs": "decision_us", "requests": "n:,",
+    "normal models": "models", "running at once": lambda r: str(r["together"] or r["models"]),
+    "p50, µs": "p50", "p90, µs": "p90", "p99, µs": "p99",
+    "runs started in vain, of a request": "in_vain", "runs of a request": "runs",
+    "a decision, µs": "decision_us", "requests": "n:,",
 }  # fmt: skip
 VARIANTS: Columns = {
-    "variant": "variant", "cases": "cases", "refused": "refused", "over the bound, most":
-    "over:.1%", "later, most": "later:.1%", "p99, most": "p99:.2f",
-    "normal work ended, runs": "ended", "requests": "n:,",
+    "variant": "variant", "cases": "cases", "refused": "refused", "requests over the bound, most":
+    "over:.1%", "in the second half, most": "later:.1%", "p99 over alone, most": "p99:.2f",
+    "runs in which normal work was ended": "ended", "requests": "n:,",
 }  # fmt: skip
 BOUND: Columns = {
     "workload": "workload", "bound": "max_slowdown", "least possible": "least:.2f",
     "over the bound": lambda r: "refused" if r["refused"] else told(r["over"], ".1%"),
-    "over it by waiting": "waited:.1%", "the same alone": "waited_alone:.1%", "p99": "p99:.2f",
+    "over it by waiting": "waited:.1%", "by waiting, alone on the GPU": "waited_alone:.1%",
+    "p99 over alone": "p99:.2f",
     "normal share": "normal_share:.2f", "requests": "n:,",
 }  # fmt: skip
 
@@ -102,6 +104,6 @@ PAGE = Page("bounds", "What a bound can be", verdict, answers, (
             "Critical requests over their bound: by interference, counted from their begin, and of "
             "the others by waiting for requests before them, beside a queue with nothing else on "
             "the GPU. Least possible: the slowdown with a budget of 0 by the measured curve; a "
-            "bound below is refused. Later: in the second half of each run, when curves that "
+            "bound below is refused. In the second half of each run curves that "
             "promise too much have been noticed.", bound),
 ))  # fmt: skip

@@ -55,7 +55,7 @@ def second_visit(record: Record) -> str:
 VISITS: Columns = {
     "bundle": "subject", "module bytes": "module_bytes:,", "V8 caches code": "habit",
     "load ms: visit 1, 2, 3": "load_ms", "first inference ms: visit 1, 2, 3": "first_ms",
-    "cached code found: visit 1, 2, 3": "found", "its bytes": "code_bytes:,.0f",
+    "cached code found: visit 1, 2, 3": "found", "cached code, bytes": "code_bytes:,.0f",
 }  # fmt: skip
 
 LOADED: Columns = {
@@ -67,7 +67,8 @@ LOADED: Columns = {
 }  # fmt: skip
 CANDIDATES: Columns = {
     "model": "name", "kernels": "kernels", "candidates": "candidates",
-    "of a kernel: median": "space.median:.0f", "most": "space.max:.0f",
+    "candidates of a kernel: median": "space.median:.0f", "candidates of a kernel: most":
+    "space.max:.0f",
     "listing, ms: median": "space_ms.median:.1f", "listing, ms: longest": "space_ms.max:.1f",
     "compiling one, ms: median": "candidate_ms.median:.1f",
     "compiling one, ms: longest": "candidate_ms.max:.1f",
@@ -75,7 +76,7 @@ CANDIDATES: Columns = {
 }  # fmt: skip
 IN_PAGE: Columns = {
     "what": "what", "median, ms": "median_ms:.1f", "shortest, ms": "min_ms:.1f",
-    "longest, ms": "max_ms:.1f", "n": "n",
+    "longest, ms": "max_ms:.1f", "times": "n",
 }  # fmt: skip
 
 
@@ -119,8 +120,10 @@ def answers(records: Records) -> list[Answer]:
 
 PAGE = Page("compiler", "Compiling, downloading, exactness", verdict, answers, (
     Section("compiler.curve", "Time to compile",
-            "Generated models of growing size, a real one, and a single kernel.", COMPILED),
-    Section("models.sizes", "Download sizes", "What a page loads before weights.", SIZES),
+            "Generated models of growing size, a real one, and a single kernel.",
+            COMPILED),
+    Section("models.sizes", "Download sizes",
+            "What a page loads before weights, with its limit.", SIZES),
     Section("models.agreement", "Agreement with onnxruntime",
             "The largest relative error of a model's outputs on each host.", agreement),
     Section("models.second_visit", "The second visit",

@@ -23,34 +23,37 @@ CROWD: Columns = {
     "scenario": "scenario", "clients": "clients:,", "keys": "keys",
     "default within 3 % of the best": lambda r: percent(r["within"], r["keys"]),
     "bad defaults": "bad",
-    "by the paper's vote: within 3 %": lambda r: percent(r["paper_within"], r["keys"]),
-    "bad": "paper_bad", "adoptions": "adopted:,", "slower ones": "adopted_slower",
-    "wrong ones": "adopted_wrong", "that the crowd proposed": "adopted_crowd:,",
-    "slower or wrong proposals": lambda r: percent(r["offered_bad"], r["offered"]),
+    "by the paper's vote: default within 3 %": lambda r: percent(r["paper_within"], r["keys"]),
+    "by the paper's vote: bad defaults": "paper_bad", "kernels adopted": "adopted:,",
+    "slower ones adopted": "adopted_slower", "wrong ones adopted": "adopted_wrong",
+    "adopted as the crowd proposed": "adopted_crowd:,",
+    "proposals that were slower or wrong": lambda r: percent(r["offered_bad"], r["offered"]),
 }  # fmt: skip
 COUNTED = ("clients", "keys", "within", "bad", "paper_within", "paper_bad", "adopted",
            "adopted_slower", "adopted_wrong", "adopted_crowd", "offered_bad", "offered",
            )  # fmt: skip
 SHARES: Columns = {
     "liars": "malicious:.0%", "scenario": "scenario", "keys": "keys", "bad defaults": "bad",
-    "good ones": "good", "bad ones by the paper's vote": "paper_bad",
-    "good ones by it": "paper_good",
+    "good defaults": "good", "bad defaults by the paper's vote": "paper_bad",
+    "good defaults by the paper's vote": "paper_good",
     "visits that were offered a slower or wrong one": lambda r: percent(
         r["offered_bad"], r["clients"] * (1 - r["malicious"]) * r["keys"]
     ),
 }  # fmt: skip
 LIARS: Columns = {
     "liars": "share:.0%", "they come": "tactic", "voices": "voices", "keys": "keys",
-    "bad defaults at the end": "bad", "at any time": "ever_bad", "good ones at the end": "good",
-    "bad ones that honest devices were given": lambda r: percent(
+    "bad defaults at the end": "bad", "bad defaults at any time": "ever_bad",
+    "good defaults at the end": "good",
+    "honest visits that were given a bad one": lambda r: percent(
         r["given_bad"], (r["voices"] - r["liars"]) * r["keys"]
     ),
 }  # fmt: skip
 RECOVERY: Columns = {
     "bundle": "subject", "browser": "browser",
     "visits": lambda r: f"{r['recovered']} of {r['visits']}", "bad kernels replaced": "kernels:g",
-    "first: median ms": "first_ms:.0f", "first: most": "first_most_ms:.0f",
-    "last: median ms": "last_ms:.0f", "last: most": "last_most_ms:.0f",
+    "first kernel, median, ms": "first_ms:.0f", "first kernel, longest, ms":
+    "first_most_ms:.0f", "last kernel, median, ms": "last_ms:.0f",
+    "last kernel, longest, ms": "last_most_ms:.0f",
 }  # fmt: skip
 
 

@@ -14,29 +14,32 @@ from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import Columns, listed, mean, paragraphs, told
 
 NVIDIA: Columns = {
-    "kernel": "case", "ms": "ms:.4g", "TFLOP/s": "tflops:.1f", "cuBLAS, ms": "cublas_ms",
-    "share of cuBLAS's speed": "share_of_cublas", "spread": "spread:.1%", "n": "n",
+    "kernel": "case", "Tilewright, ms": "ms:.4g", "TFLOP/s": "tflops:.1f",
+    "cuBLAS, ms": "cublas_ms:.4g", "speed over cuBLAS": "share_of_cublas:.3f",
+    "spread": "spread:.1%", "runs": "n",
 }  # fmt: skip
 MODELS: Columns = {
     "model": "model", "kernels": "kernels", "Tilewright, ms": "ours_ms:.3g",
     "PyTorch eager, ms": "eager_ms:.3g", "as a CUDA graph, ms": "graph_ms:.3g",
-    "over eager": "over_eager:.2f×", "over the graph": "over_graph:.2f×",
-    "spread of ours": "ours_spread:.1%", "n": "n",
+    "speed over eager": "over_eager:.2f×",
+    "speed over the graph": "over_graph:.2f×", "spread of ours": "ours_spread:.1%", "runs": "n",
 }  # fmt: skip
-ALONE: Columns = {"kernel": "case", "elastic over plain": "ratio", "spread": "spread:.1%", "n": "n"}
+ALONE: Columns = {"kernel": "case", "time over plain": "ratio:.3f",
+         "spread": "spread:.1%", "runs": "n"}  # fmt: skip
 ROOM: Columns = {
     "kernel that makes room": "case", "blocks that need it": "blocks",
-    "idle p50": "idle_us.p50", "idle p99": "idle_us.p99", "busy p50": "busy_us.p50",
-    "busy p99": "busy_us.p99", "more p50": "more_us.p50", "more p99": "more_us.p99",
+    "idle: p50, µs": "idle_us.p50", "idle: p99, µs": "idle_us.p99",
+    "busy: p50, µs": "busy_us.p50", "busy: p99, µs": "busy_us.p99",
+    "difference: p50, µs": "more_us.p50", "difference: p99, µs": "more_us.p99",
     "requests": "n",
 }  # fmt: skip
 FOREIGN: Columns = {
     "kernel": "kernel", "same bits": lambda r: "yes" if r["equal"] else "no",
     "evictions": "evictions", "tiles of a task": "each", "a task, µs": "task_us",
-    "plain, ms": "plain_ms", "elastic, ms": "elastic_ms", "elastic over plain": "ratio",
+    "plain, ms": "plain_ms", "elastic, ms": "elastic_ms", "time over plain": "ratio",
 }  # fmt: skip
 PADDED: Columns = {"kernel": "kernel", "as it is, ms": "elastic_ms", "padded, ms": "padded_ms",
-          "padded over as it is": "ratio"}  # fmt: skip
+          "time padded over as it is": "ratio"}  # fmt: skip
 
 
 def models(record: Record) -> str:
@@ -119,7 +122,8 @@ PAGE = Page("cuda", "CUDA on a real GPU", verdict, answers, (
             "One kernel repeated in a CUDA graph, cuBLAS's by turns with it, by the GPU's own "
             "clock. For bytes cuBLAS gets the layout in which it is fastest.", NVIDIA),
     Section("cuda.elastic", "Elastic kernels",
-            "What the second form costs where nobody asks for room, and how soon there is room.",
+            "The elastic form's time over the plain form's where nobody asks for room (1: no cost) "
+            "and how soon there is room.",
             elastic, latencies),
     Section("cuda.foreign_gpu", "Foreign CUDA kernels in elastic form",
             "Kernels of the usual kinds, sizes that fill the GPU. Evictions: how often a launch "

@@ -16,18 +16,19 @@ LARGE, SMALL = ("K0", "K1"), ("K2", "K3")
 MODELS = ("roberta-base", "mobilenet_v2")
 KERNELS: Columns = {
     "kernel (M×K×N)": lambda r: f"{r['kernel']} {r['shape'].replace('x', '×')}", "browser": "host",
-    "fastest: GFLOP/s": "gflops:.1f", "peak: GFLOP/s": "peak_gflops:.1f",
-    "share of peak": "share_of_peak:.0%",
-    "undisturbed rounds, median: share of peak": "share_of_peak_quiet:.0%", "rounds": "n_quiet",
-    "spread": "spread:.1%", "first call ms": "first_ms:.0f",
+    "fastest run, GFLOP/s": "gflops:.1f", "peak, GFLOP/s": "peak_gflops:.1f",
+    "share of the peak, fastest run": "share_of_peak:.0%",
+    "share of the peak, median of undisturbed rounds": "share_of_peak_quiet:.0%",
+    "undisturbed rounds": "n_quiet", "spread": "spread:.1%", "first call, ms": "first_ms:.0f",
 }  # fmt: skip
 NEAR: Columns = {"kernel": "kernel", "host": "host", "CPU": "cpu", "schedule": "way",
-        "share of the peak": "share", "spread": "spread", "runs": "n",
-        "fastest runs": "share_fastest"}  # fmt: skip
+        "share of the peak, undisturbed rounds": "share:.1%", "spread": "spread:.1%",
+        "rounds": "n", "share of the peak, fastest run": "share_fastest:.1%"}  # fmt: skip
 THREADS: Columns = {
-    "subject": "subject", "browser": "host", "one thread: ms": "alone:.3g",
-    "two threads: ms": "median_ms:.3g", "speed-up": "speedup_median:.2f×",
-    "fastest runs": "speedup:.2f×", "spread": "spread:.1%", "µs a step": "step_us:.3g", "n": "n",
+    "subject": "subject", "browser": "host", "one thread, ms": "alone:.3g",
+    "two threads, ms": "median_ms:.3g", "speed-up": "speedup_median:.2f×",
+    "speed-up, fastest runs": "speedup:.2f×", "spread": "spread:.1%",
+    "a step, µs": "step_us:.3g", "runs": "n",
 }  # fmt: skip
 
 
@@ -90,5 +91,7 @@ PAGE = Page("kernels", "Kernels and threads on the processor", verdict, answers,
             "Several schedules and the multiply-add peak by turns on one thread: medians of rounds "
             "in which the peak before and after was undisturbed, and the fastest runs of all.",
             near_peak),
-    Section("wasm.threads", "Threads", "The same work with one thread and with two.", threads),
+    Section("wasm.threads", "Threads",
+            "The same work with one thread and with two; a speed-up of 2 is the most. Empty steps "
+            "have no work, so they show what a step of the plan costs.", threads),
 ))  # fmt: skip

@@ -17,8 +17,8 @@ from benchmarks.report.tables import Columns, listed, table, told
 #: Name of a file, and SVG.
 Pictures = Iterable[tuple[str, str]]
 
-LEGEND = "[How to read this](README.md)"
-HEAD = ["what you may expect", "figure", "n", "spread", "machine"]
+LEGEND = "[What figure, spread and the other words mean](README.md)"
+HEAD = ["what you may expect", "figure", "cases or runs", "spread", "machine"]
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,7 @@ class Section:
         record = self.found(records)
         yield from (f"## {self.title}", "", self.about, "")
         if self.record:
-            yield from (facts(record), "")
+            yield from (f"{facts(record)} Made by {command(self.record)}.", "")
         made = self.body
         yield from (made(record) if callable(made) else listed(record["rows"], made), "")
         for name, picture in self.pictures(record):
@@ -79,6 +79,11 @@ class Page:
     def pictures(self, records: Records) -> Iterator[tuple[str, str]]:
         for section in self.sections:
             yield from section.pictures(section.found(records))
+
+
+def command(record: str) -> str:
+    """What makes a record; a name has a third word if it is the second file of a benchmark."""
+    return f"`python -m benchmarks {'.'.join(record.split('.')[:2])}`"
 
 
 def facts(record: Record) -> str:

@@ -11,17 +11,20 @@ from benchmarks.report.tables import Columns
 
 SOCKETS: Columns = {
     "server": "what", "clients": "clients:,", "kernels sent": "kernels:,",
-    "server ms: median": "server_median_ms:.2f", "server: p95": "server_p95_ms:.1f",
-    "client ms: median": "client_median_ms:.1f", "client: p95": "client_p95_ms:.0f",
-    "times killed": "kills", "connections": "connections:,", "reports": "reports:,",
-    "stored": "stored:,", "lost": "lost", "counted twice": "twice",
+    "in the server, median, ms": "server_median_ms:.2f",
+    "in the server, p95, ms": "server_p95_ms:.1f",
+    "for the client, median, ms": "client_median_ms:.1f",
+    "for the client, p95, ms": "client_p95_ms:.0f",
+    "times killed": "kills", "connections": "connections:,", "reports sent": "reports:,",
+    "reports stored": "stored:,", "reports lost": "lost", "reports counted twice": "twice",
 }  # fmt: skip
 FRONT: Columns = {
-    "connections": "kind", "networks": "networks:,", "held": "held:,", "in all": "connections:,",
-    "/healthz ms: median": "health_median_ms:.2f", "p95": "health_p95_ms:.1f",
-    "most": "health_most_ms:.1f", "probes": "probes", "memory MB: before": "before_bytes*1e-6:.1f",
-    "largest": "peak_bytes*1e-6:.1f", "afterwards": "after_bytes*1e-6:.1f",
-    "log bytes": "log_bytes:,",
+    "kind of connection": "kind", "from networks": "networks:,", "held at once": "held:,",
+    "opened in all": "connections:,", "/healthz, median, ms": "health_median_ms:.2f",
+    "/healthz, p95, ms": "health_p95_ms:.1f", "/healthz, longest, ms": "health_most_ms:.1f",
+    "requests of /healthz": "probes", "memory before, MB": "before_bytes*1e-6:.1f",
+    "memory at most, MB": "peak_bytes*1e-6:.1f", "memory afterwards, MB": "after_bytes*1e-6:.1f",
+    "log, bytes": "log_bytes:,",
 }  # fmt: skip
 
 

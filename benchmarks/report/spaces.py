@@ -57,9 +57,10 @@ def in_random_order(row: Row) -> float | None:
 
 def space(record: Record) -> str:
     """A line per class and host; then kernels whose default is not good; then the engines."""
-    head = ["class", "browser", "kernels", "default: mean", "least", "best lite: mean"]
-    head += ["best of powers of two: mean", "rounds to 97 %, model's order: mean", "most"]
-    head += ["random order: mean"]
+    head = ["class", "browser", "kernels", "default's share: mean"]
+    head += ["default's share: least", "best of the reduced space: mean"]
+    head += ["best of powers of two: mean", "trials to 97 %, model's order: mean"]
+    head += ["trials to 97 %, model's order: most", "trials to 97 %, random order: mean"]
     lines = []
     for (device, host), rows in by(record["rows"], "device", "host").items():
         rounds = [r["rounds_without_default"] for r in rows if r["rounds_without_default"]]
@@ -90,7 +91,7 @@ def space(record: Record) -> str:
 NOT_NEAR: Columns = {
     "kernel": "kernel", "shape": lambda r: r["shape"].replace("x", "×"), "browser": "host",
     "class": "device", "candidates": "candidates", "default's share": "default.share:.0%",
-    "rounds to 97 %": "rounds", "optimum": lambda r: short(r["optimum"]["schedule"]),
+    "trials to 97 %": "rounds", "optimum": lambda r: short(r["optimum"]["schedule"]),
 }  # fmt: skip
 
 
@@ -254,8 +255,8 @@ def answers(records: Records) -> list[Answer]:
 PAGE = Page("spaces", "Sweeps of whole spaces", verdict, answers, (
     Section("tuning.sweep", "Defaults, orders and engines",
             "Every candidate of a kernel was timed, on one thread. A share is a candidate's speed "
-            "over that of the fastest one, the optimum; means are geometric. Lite: nnJIT's reduced "
-            "space. Rounds: trials without the default.", space, charts),
+            "over that of the fastest one, the optimum; means are geometric. The reduced space is "
+            "nnJIT's. Trials are those of candidates other than the default.", space, charts),
     Section("tuning.sweep.shapes", "Winners on other shapes",
             "Every shape was timed with the winner of every other shape: the best of these "
             "schedules for all, as a share of the speed with each shape's own winner.", shapes),

@@ -143,5 +143,8 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("tuning", "Tuning in the page", verdict, answers, (
-    Section("tuning.page_tuner", "Parts of a session", "Sessions of the page's own tuner.", tuning),
+    Section("tuning.page_tuner", "Parts of a session",
+            "Sessions of the page's own tuner, one table a question. A share of 1 is the speed of "
+            "the fastest candidate of a whole space.",
+            tuning),
 ))  # fmt: skip

@@ -89,6 +89,6 @@ PAGE = Page("versions", "Beside an earlier version", verdict, answers, (
             "device's clock; each version with its own compiler and engine, by turns in one run.",
             earlier_gpu),
     Section("versions.visits", "What the engine and the tuner cost more than earlier",
-            "The minified files of both versions, visits by turns; `more` is the median of the "
-            "differences.", versions),
+            "The minified files of both versions, visits by turns; the difference is the "
+            "median of those of all visits; below 0, the present version is faster.", versions),
 ))  # fmt: skip

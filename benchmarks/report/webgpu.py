@@ -6,7 +6,7 @@ the page, SVG bars.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.records import Record, Records, Row, rows, values
@@ -17,30 +17,40 @@ from benchmarks.report.tables import DASH, Columns, listed, paragraphs, shown, t
 # ---- kernels -------------------------------------------------------------------------------------
 
 KERNELS: Columns = {
-    "kernel": "case", "operands": lambda r: "×".join(map(str, r["shape"])), "µs": "ms*1000:,.1f",
-    "TFLOP/s": "tflops:.2f", "GB/s of weights": "gb_per_s:,.0f",
-    "cuBLAS: TFLOP/s": "cublas_tflops:.2f", "speed over cuBLAS": "share_of_cublas:.3f", "n": "n",
-    "spread": "spread:.1%",
+    "kernel": "case", "shapes of the operands": lambda r: operands(r["shape"]),
+    "time, µs": "ms*1000:,.1f", "TFLOP/s": "tflops:.2f",
+    "weights read, GB/s": "gb_per_s:,.0f", "cuBLAS, TFLOP/s": "cublas_tflops:.2f",
+    "speed over cuBLAS": "share_of_cublas:.3f", "runs": "n", "spread": "spread:.1%",
 }  # fmt: skip
 LLAMA: Columns = {
-    "bits": "bits", "layers": "layers", "width": "width", "weights, GB": "weights_bytes*1e-9:.2f",
-    "prompt": "prompt", "prompt, ms": "prompt_ms:.1f", "TFLOP/s": "prompt_tflops:.1f",
-    "tokens per s": "tokens_per_s:.0f", "ms per token": "token_ms:.2f",
-    "by the GPU's clock": "token_clock_ms:.2f", "n": "n", "spread": "spread:.1%",
+    "bits of a weight": "bits", "layers": "layers", "width": "width",
+    "weights, GB": "weights_bytes*1e-9:.2f", "tokens of the prompt": "prompt",
+    "time of the prompt, ms": "prompt_ms:.1f", "its TFLOP/s": "prompt_tflops:.1f",
+    "tokens a second": "tokens_per_s:.0f", "a token, ms": "token_ms:.2f",
+    "a token by the GPU's clock, ms": "token_clock_ms:.2f", "tokens": "n",
+    "spread": "spread:.1%",
 }  # fmt: skip
 JS_TIME = {
-    "width of layers": "width", "in": "host", "processor": "cpu", "adapter": "adapter",
-    "dispatches": "dispatches", "ms in all": "whole_ms:.3f", "lowest decile": "quiet_ms:.3f",
-    "to the last submission": "before_ms:.3f", "after the answer": "after_ms:.3f",
-    "in the page's thread": "page_ms:.3f", "of it finish and submit": "dawn_ms:.3f",
-    "without those": "without_dawn_ms:.3f", "n": "n", "spread": "spread:.1%",
+    "width of layers": "width", "where it runs": "host", "processor": "cpu", "GPU": "adapter",
+    "dispatches": "dispatches", "in all, ms": "whole_ms:.3f",
+    "in all, lowest tenth, ms": "quiet_ms:.3f", "until the last submission, ms": "before_ms:.3f",
+    "after the GPU's answer, ms": "after_ms:.3f", "in the page's thread, ms": "page_ms:.3f",
+    "Dawn's finish and submit, ms": "dawn_ms:.3f",
+    "in all without these, ms": "without_dawn_ms:.3f", "runs": "n", "spread": "spread:.1%",
 }  # fmt: skip
 TUNING: Columns = {
     "model": "model", "kernels": "kernels", "candidates": "candidates",
-    "most of a kernel": "most_of_a_kernel", "swaps": "swaps", "last swap, s": "last_swap_s:.1f",
-    "session, s": "seconds:.1f", "ms as built": "built_ms:.3f", "ms tuned": "tuned_ms:.3f",
-    "gain by the GPU's clock": "gain:.3f×",
+    "most candidates of a kernel": "most_of_a_kernel", "kernels replaced": "swaps",
+    "last replaced after, s": "last_swap_s:.1f", "session, s": "seconds:.1f",
+    "as built, ms": "built_ms:.3f", "tuned, ms": "tuned_ms:.3f",
+    "times as fast by the GPU's clock": "gain:.3f×",
 }  # fmt: skip
+
+
+def operands(shape: Sequence[int]) -> str:
+    """Rows have the sizes of both operands, one after the other."""
+    half = len(shape) // 2
+    return " by ".join("×".join(map(str, sizes)) for sizes in (shape[:half], shape[half:]))
 
 
 def gpu(record: Record) -> str:
@@ -50,7 +60,7 @@ def gpu(record: Record) -> str:
     name = ", driver ".join(known) or record["adapter"]["description"]
     options = " ".join(record["options"]) or "none: as in a stock page"
     where = (
-        f"{name}, webgpu {versions['webgpu']}, words for Dawn: {options}. A WGSL "
+        f"{name}, webgpu {versions['webgpu']}, options of Dawn: {options}. A WGSL "
         f"kernel that copies {memory['bytes'] / 2**20:,.0f} MiB moves "
         f"{memory['copy']['gb_per_s']:,.0f} GB/s (read and written), one that only reads "
         f"{memory['read']['gb_per_s']:,.0f}."
@@ -63,6 +73,11 @@ def gpu(record: Record) -> str:
 FEATURES = ("f16", "packed dot", "subgroups", "subgroup matrices", "swizzle")
 #: How rows name features that a number is without on both sides.
 STAR = "\\*"
+REPEATED = (
+    "Every run of a kernel reads the same operands, so that weights which fit into the GPU's L2 "
+    "cache may stay in it. In the first table the GEMVs read other weights in each run. So a GEMV "
+    "takes longer there: compare times within a table."
+)
 BANDS = (
     "What walks in bands (swizzle) is timed beside a twin that differs in nothing else. Whole "
     "models keep their bands."
@@ -87,9 +102,10 @@ def withheld(feature: str, row: Row) -> str:
 
 ABLATION: Columns = {
     "kernel": "case", "candidates": "candidates", "best, µs": "ms*1000:,.1f",
-    "TFLOP/s": "tflops:.2f", "over the default": lambda r: told(r["default_ms"] / r["ms"], ".2f×"),
+    "TFLOP/s": "tflops:.2f",
+    "speed over the default": lambda r: told(r["default_ms"] / r["ms"], ".2f×"),
     "best uses": lambda r: ", ".join(r["uses"]) or DASH,
-    **{f"without {f}": partial(withheld, f) for f in FEATURES},
+    **{f"time without {f}": partial(withheld, f) for f in FEATURES},
 }  # fmt: skip
 
 
@@ -97,7 +113,9 @@ def ablation(record: Record) -> str:
     """A value is the time without a feature over the time with it: 2.0 means that without it the
     best kernel takes twice as long.  A dash: nothing needs it, or it cannot be withheld alone."""
     found = measured(record)
-    notes = [BANDS, STARRED] if any(row.get("along") for row in found) else [BANDS]
+    notes = [REPEATED, BANDS]
+    if any(row.get("along") for row in found):
+        notes.append(STARRED)
     if whys := [why for row in found if (why := inseparable(row))]:
         notes.append(f"Not to be withheld alone, and so without a number: {'; '.join(whys)}.")
     return paragraphs(listed(found, ABLATION), *notes)
@@ -167,16 +185,18 @@ def answers(records: Records) -> list[Answer]:
 
 PAGE = Page("webgpu", "WebGPU on a real GPU", verdict, answers, (
     Section("gpu.kernels", "WebGPU kernels",
-            "Dawn in Node runs plans that repeat one kernel; cuBLAS by turns with it: in f32 "
+            "A speed over cuBLAS above 1 means that ours is faster. Dawn in Node runs plans that "
+            "repeat one kernel, GEMVs with 3 to 8 weights by turns; cuBLAS runs in between, in f32 "
             "without TF32, in f16 where ours multiplies halves.", gpu),
     Section("gpu.llama", "A language model",
             "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's "
             "own loop; each token is chosen on the GPU, and the next step takes it from there "
             "before it comes back.", LLAMA),
     Section("gpu.ablation", "Features of a GPU, each withheld",
-            "All candidates of a kernel that the device runs, by turns, by the GPU's clock: the "
-            "best time without a feature over the best with it. Whole models are loaded without "
-            "it.", ablation, charts),
+            "A time of 2.00× without a feature means that the best candidate without it takes "
+            "twice as long as the best with it; a dash, that nothing uses it. All candidates of a "
+            "kernel that the device runs are timed by turns, by the GPU's clock. Whole models are "
+            "loaded without the feature.", ablation, charts),
     Section("gpu.js_time", "JavaScript in a run",
             "For one inference of RoBERTa-base (12 layers), the GPU's time aside: in Chromium in "
             "the page's and the worker's thread with their messages, in Node the engine's code in "

@@ -77,7 +77,8 @@ def test_a_page_leads_with_the_answer() -> None:
         "| ms | 1.0 | 2 | 0.5 to 2.0 | A CPU, 2 cores |",
         "| share | 93 % | 60 | 2.9 % between quartiles | A CPU, 2 cores |",
     ]
-    assert "today, commit c, A CPU, 2 cores, Linux." in lines
+    made = "Made by `python -m benchmarks r`."
+    assert f"today, commit c, A CPU, 2 cores, Linux. {made}" in lines
     assert lines[-5:-1] == ["## All", "", "Of all.", ""]
     assert lines[-1] == "r"
     assert "![The picture](p.svg)" in lines
