@@ -91,7 +91,8 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
 # ---- code for wasmtime ---------------------------------------------------------------------------
 
 CHAINED: Columns = {"kernel": "kernel", "speed over the browsers' code": "gain:.2f×",
-           "the same, least of all turns": "least:.2f×", "time, ms": "ms:.3g", "turns": "n"}  # fmt: skip
+           "the same, least of all turns": "least:.2f×", "time, ms": "ms:.3g",
+           "turns": "n"}  # fmt: skip
 
 
 def chained(record: Record) -> str:

@@ -224,6 +224,24 @@ def test_report_is_current() -> None:
     assert result.returncode == 0, result.stderr
 
 
+#: A figure with its unit, or two of them: "2.14 to 6.99 times as fast".
+UNITS = r"×|%|µs|ms\b|kB\b|times as|tokens a second|GB/s|[GT]FLOP/s"
+FIGURE = re.compile(rf"(\d[\d.,]*)(?: (?:to|and|or) (\d[\d.,]*))? ?(?:{UNITS})")
+RESULT = re.compile(r"\]\(([^)#]*benchmarks/results/[\w-]+\.md)")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+def test_figures_that_are_quoted_are_those_of_the_page_that_is_linked(page: Path) -> None:
+    """Of each paragraph or item with a link to a page of results.  Decisions keep what was measured
+    when they were made."""
+    for part in re.split(r"\n\n|\n(?=\* )", page.read_text()):
+        pages = [(page.parent / link).read_text() for link in RESULT.findall(part)]
+        if pages:
+            for figure in filter(None, (n for pair in FIGURE.findall(part) for n in pair)):
+                there = re.compile(rf"(?<![\d.,]){re.escape(figure)}(?![\d]|[.,]\d)")
+                assert any(there.search(text) for text in pages), f"{figure} in: {part}"
+
+
 def test_pages_of_results_are_short_and_lead_with_the_answer() -> None:
     results = ROOT / "benchmarks" / "results"
     index = (results / "README.md").read_text()
