@@ -16,17 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from benchmarks import records
+from benchmarks.records import Row
 from tilewright import __version__
 from tilewright.cli.tools import cpu
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
-
-#: A measurement, as it is stored: names and what JSON has.
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

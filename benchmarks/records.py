@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: A row or a whole record as its file has it: JSON, whose values are of any type.
-Row = Mapping[str, Any]
+#: A measurement as it is stored, a line of its file: names, and values as JSON has them.
+Row = dict[str, Any]
+#: A whole file: date, commit, machine, versions, and the rows.
 Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 

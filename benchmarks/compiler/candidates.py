@@ -20,7 +20,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
+from benchmarks.records import Row
 from lab.paper_spaces import PAPER
 from lab.subjects import product_kernel
 from tilewright.compiler import Options, compile_model

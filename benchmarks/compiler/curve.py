@@ -21,8 +21,9 @@ from typing import Annotated, TypeVar
 import onnx
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.models.long_models import mixed
+from benchmarks.records import Row
 from tilewright.compiler import Compiled, Options, compile_model, paused
 from tilewright.frontend import load
 from tilewright.targets import DEFAULT, target

@@ -24,8 +24,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS
+from benchmarks.records import Row
 from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser_find import require

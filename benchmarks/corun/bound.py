@@ -24,8 +24,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import among
+from benchmarks.records import Row
 from lab.simulator import levels, phases, simulate, solo_us
 from lab.workloads.metrics import above, queued
 from tilewright.base.errors import AdmissionRefused

@@ -31,8 +31,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.common import Run, nvidia_machine
 from benchmarks.corun.policies import built
+from benchmarks.records import Row
 from lab.workloads import workload
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY

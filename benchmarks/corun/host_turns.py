@@ -22,7 +22,8 @@ from typing import Annotated, cast
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
+from benchmarks.records import Row
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.background import Background
 from tilewright.elastic.plans import RUN_US, PlacedPlan

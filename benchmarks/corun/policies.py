@@ -32,8 +32,9 @@ from typing import Annotated, Literal
 import onnx
 import typer
 
-from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.common import Run, nvidia_machine
 from benchmarks.options import among
+from benchmarks.records import Row
 from lab.naive import naive
 from lab.policies import POLICIES
 from lab.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload

@@ -25,11 +25,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.common import Run, nvidia_machine
 from benchmarks.cuda.kernels import CUDA, cases
 from benchmarks.gpu.cublas import WARM_MS
 from benchmarks.gpu.products import RUN_MS, Case
 from benchmarks.options import Rounds, begins
+from benchmarks.records import Row
 from lab.timing import by_turns, figures
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY

@@ -26,8 +26,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.cuda.foreign_trial import Outcome, Parameter, judge, parameter
+from benchmarks.records import Row
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import (
     ElasticOptions,

@@ -26,8 +26,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.common import Run, nvidia_machine
 from benchmarks.options import Rounds
+from benchmarks.records import Row
 from lab.timing import figures
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies

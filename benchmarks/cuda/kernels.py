@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.common import Row, Run, nvidia_machine, versions
+from benchmarks.common import Run, nvidia_machine, versions
 from benchmarks.gpu.cublas import cuda
 from benchmarks.gpu.products import (
     CASES,
@@ -27,6 +27,7 @@ from benchmarks.gpu.products import (
     measure,
 )
 from benchmarks.options import Only, Rounds
+from benchmarks.records import Row
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import write
 from tilewright.compiler import Options

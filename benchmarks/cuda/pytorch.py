@@ -26,10 +26,11 @@ import onnx
 import torch
 from torch import nn
 
-from benchmarks.common import Row, Run, nvidia_machine, versions
+from benchmarks.common import Run, nvidia_machine, versions
 from benchmarks.cuda.kernels import CUDA
 from benchmarks.models.nets import GROUPS, WIDTHS
 from benchmarks.options import Only, Rounds, chosen
+from benchmarks.records import Row
 from lab.timing import by_turns, spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model

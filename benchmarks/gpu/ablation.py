@@ -30,12 +30,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.ablation_models import Whole, wholes
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.products import CASES, READERS, Case
 from benchmarks.models.row_kernels import subject_graph
 from benchmarks.options import Only, Smoke, begins
+from benchmarks.records import Row
 from lab.subjects import CANDIDATE, candidates, product_step, steps_of
 from lab.timing import turn
 from tilewright.bundle import open_bundle, write

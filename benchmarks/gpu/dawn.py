@@ -9,7 +9,8 @@ import json
 import subprocess
 from types import ModuleType
 
-from benchmarks.common import Row, nvidia_machine, versions
+from benchmarks.common import nvidia_machine, versions
+from benchmarks.records import Row
 from tilewright.compiler import Options
 from tilewright.hosts.browser_dawn import Dawn
 

@@ -19,11 +19,12 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.js_time import SMALL
 from benchmarks.options import Smoke
 from benchmarks.peers.models import Text, roberta
+from benchmarks.records import Row
 from benchmarks.tuning.sessions import page, told, tuned
 from lab.timing import by_turns, spread
 from tilewright.bundle import write

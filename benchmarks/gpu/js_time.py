@@ -28,10 +28,11 @@ import onnx
 import typer
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.options import Runs, among
 from benchmarks.peers.models import Text, roberta
+from benchmarks.records import Row
 from lab.timing import spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model

@@ -21,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.cublas import cuda
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.products import (
@@ -33,6 +33,7 @@ from benchmarks.gpu.products import (
     measure,
 )
 from benchmarks.options import Only, Rounds
+from benchmarks.records import Row
 from lab.timing import spread
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import write

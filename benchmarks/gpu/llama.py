@@ -26,9 +26,10 @@ import numpy as np
 import onnx
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.dawn import facts
 from benchmarks.options import Rounds, Smoke
+from benchmarks.records import Row
 from lab.timing import spread
 from tests.helpers.llama import TINY, Sizes, llama
 from tilewright.base.errors import UsageError

@@ -17,10 +17,10 @@ from types import ModuleType
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.common import Row
 from benchmarks.gpu.cublas import KEPT_MS, WARM_MS, Cublas
 from benchmarks.models.row_kernels import attention_graph
 from benchmarks.options import begins
+from benchmarks.records import Row
 from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
 from lab.subjects import weight_of as random_weight
 from lab.timing import by_turns, spread

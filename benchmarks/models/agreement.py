@@ -18,8 +18,9 @@ import numpy as np
 import onnxruntime
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import Hosts
+from benchmarks.records import Row
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Manifest, write
 from tilewright.cli.options import Buckets

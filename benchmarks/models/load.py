@@ -21,13 +21,14 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Models, among, separated
 from benchmarks.peers.browsers import install, needs, say
 from benchmarks.peers.cases import CASES, chosen
 from benchmarks.peers.files import Files, prepared
 from benchmarks.peers.measure import compared
 from benchmarks.peers.session import Session
+from benchmarks.records import Row
 
 ENGINES = ("tilewright", "ort")
 MODELS = ("minilm", "roberta_base", "mobilenet_v2", "squeezenet")

@@ -24,7 +24,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
+from benchmarks.records import Row
 from lab.timing import turn
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost

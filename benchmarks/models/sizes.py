@@ -18,7 +18,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
+from benchmarks.records import Row
 from tilewright.bundle import open_bundle
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Models, among, separated
 from benchmarks.peers.cases import CASES, QUICK, Case, chosen, groups
 from benchmarks.peers.engines import ENGINES, HERE, Engine
@@ -45,6 +45,7 @@ from benchmarks.peers.measure import (
     warmed,
 )
 from benchmarks.peers.session import Session, quietly_closed
+from benchmarks.records import Row
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import require
 

@@ -20,12 +20,12 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
-from benchmarks.common import Row
 from benchmarks.peers import attention, fixed
 from benchmarks.peers.cases import Attention, Case, Conv, Kernel, Matmul, Model
 from benchmarks.peers.engines import ENGINES
 from benchmarks.peers.examples import example, model_file, named_sizes
 from benchmarks.peers.operands import Array, Arrays, operands
+from benchmarks.records import Row
 from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model

@@ -20,10 +20,11 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import Rounds, one_of
 from benchmarks.peers.engines import SPEAKING, Engine
 from benchmarks.peers.session import Session
+from benchmarks.records import Row
 from lab.timing import spread, turn
 from tilewright.api.language_bundles import compile_language, open_source
 from tilewright.bundle import is_bundle, open_bundle, write

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.common import Row
 from benchmarks.peers.cases import PEAK, STREAM, Case
 from benchmarks.peers.files import BUILD, Files, onnx_of
 from benchmarks.peers.measure import Lane
+from benchmarks.records import Row
 from lab.subjects import peak
 from tilewright.bundle import Contents, write
 from tilewright.compiler import compile_model

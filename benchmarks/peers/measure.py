@@ -15,10 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.common import Row
 from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays
 from benchmarks.peers.session import Session
+from benchmarks.records import Row
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_link import Json
 

@@ -24,7 +24,7 @@ from typing import Annotated
 import onnx
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.gpu.dawn import facts
 from benchmarks.models import nets
 from benchmarks.options import Rounds, Smoke, separated
@@ -46,6 +46,7 @@ from benchmarks.peers.measure import (
     rounds,
     warmed,
 )
+from benchmarks.records import Row
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_dawn import require_dawn
 

@@ -33,8 +33,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import Seed, among
+from benchmarks.records import Row
 from benchmarks.serving.crowd_devices import (
     LOUD,
     PAIRS_LEAST,

@@ -28,7 +28,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
+from benchmarks.records import Row
 from benchmarks.serving.site import START, Site, build, running
 from tilewright.base.quantiles import quantile
 

@@ -28,8 +28,9 @@ from typing import Annotated
 import typer
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import Seed, among
+from benchmarks.records import Row
 from benchmarks.serving.site import Site, build, running
 from tilewright.bundle import open_bundle
 from tilewright.targets.classes import find

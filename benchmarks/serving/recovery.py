@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, among
+from benchmarks.records import Row
 from benchmarks.serving.site import MODEL
 from lab.subjects import compile_matmul
 from tests.browser.driver import Driver

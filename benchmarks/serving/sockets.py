@@ -25,8 +25,9 @@ from typing import Annotated
 import sqlalchemy as sa
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import among
+from benchmarks.records import Row
 from benchmarks.serving.site import VARIANTS, Site, build, running
 from benchmarks.serving.visitors import Task, Visit, crowd
 from tests.helpers.postgres import Cluster, programs

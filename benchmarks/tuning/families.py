@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common import Row, Run, rows_of
+from benchmarks.common import Run, rows_of
 from benchmarks.models import row_kernels
 from benchmarks.options import BROWSERS, Hosts, among, part_of
+from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from lab.subjects import steps_of, weight_of
 from tilewright.api.hosts import engine_of

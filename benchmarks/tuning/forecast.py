@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilewright
-from benchmarks.common import Row, Run, rows_of
+from benchmarks.common import Run, rows_of
 from benchmarks.optimum import POOR
 from benchmarks.options import Models
+from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.headroom import short, steps_of
 from tilewright.tuning.candidate_order import Tunable, compose

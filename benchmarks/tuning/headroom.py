@@ -22,10 +22,11 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run, rows_of
+from benchmarks.common import Run, rows_of
 from benchmarks.models.public import PUBLIC, fetched
 from benchmarks.optimum import POOR
 from benchmarks.options import BROWSERS, Hosts, Models, among, part_of
+from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import page, speed_ratios, told, tuned
 from lab.timing import timer_of, warm_up

@@ -16,8 +16,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Row
 from benchmarks.models.agreement import example
+from benchmarks.records import Row
 from benchmarks.tuning.sessions import WARM_MS, Session, named, page
 from lab.timing import timer_of, turn, warm_up
 from tilewright.bundle import open_bundle

@@ -34,10 +34,11 @@ from typing import Annotated
 import onnx
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.optimum import SLOWER, reached, share_after
 from benchmarks.options import among, part_of
 from benchmarks.peers.models import Text, bart
+from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.browser_memory import Sampled, resting
 from benchmarks.tuning.latency import p95

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common import Row
+from benchmarks.records import Row
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from lab.timing import by_turns, timer_of, warm_up

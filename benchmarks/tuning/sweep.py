@@ -25,11 +25,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Row, Run, rows_of
+from benchmarks.common import Run, rows_of
 from benchmarks.models import row_kernels
 from benchmarks.models.layers import LAYERS
 from benchmarks.optimum import near, trials_until_near
 from benchmarks.options import Hosts, among
+from benchmarks.records import Row
 from lab.subjects import candidates, matmul_step, product_step, steps_of
 from tilewright.api.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.bundle import write

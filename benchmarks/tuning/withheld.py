@@ -31,10 +31,11 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.models.public import PUBLIC
 from benchmarks.optimum import near, reached, trials_at_random
 from benchmarks.options import BROWSERS, Hosts, Models, among
+from benchmarks.records import Row
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.page_tuner import KERNELS, evaluation_of

@@ -26,12 +26,13 @@ import numpy as np
 import onnx
 import typer
 
-from benchmarks.common import Row, Run, commit, nvidia_machine
+from benchmarks.common import Run, commit, nvidia_machine
 from benchmarks.options import Models, Other, Rounds
 from benchmarks.peers.cases import CASES, Case, Model
 from benchmarks.peers.examples import example, model_file, named_sizes
 from benchmarks.peers.gpu_cases import BITS4, NETS
 from benchmarks.peers.models import MODELS
+from benchmarks.records import Row
 from benchmarks.versions.one_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
 from lab.timing import runs_in, turn, warmed
 

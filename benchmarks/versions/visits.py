@@ -19,9 +19,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run, commit
+from benchmarks.common import Run, commit
 from benchmarks.models.sizes import minified
 from benchmarks.options import BROWSERS, Other, Runs
+from benchmarks.records import Row
 from lab.timing import turn
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers

@@ -14,8 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import among
+from benchmarks.records import Row
 from benchmarks.tuning.families import SUBJECTS
 from benchmarks.tuning.sweep import repeats
 from lab.subjects import alone

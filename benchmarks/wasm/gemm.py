@@ -20,8 +20,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Rounds
+from benchmarks.records import Row
 from lab.subjects import Subject, matmul_chain, peak, product, stream, weight_of
 from tilewright.bundle import write
 from tilewright.graph.node import evaluate

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Seconds
+from benchmarks.records import Row
 from lab.subjects import Subject, matmul, peak, product
 from lab.timing import spread, timer_of, warm_up
 from tilewright.bundle import write

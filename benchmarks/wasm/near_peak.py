@@ -20,8 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Seconds, among
+from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak

@@ -25,9 +25,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.models.layers import LAYERS, step_of
 from benchmarks.options import Rounds, among
+from benchmarks.records import Row
 from benchmarks.wasm import llvm
 from benchmarks.wasm.kernels import KERNELS
 from lab.subjects import alone, product_step

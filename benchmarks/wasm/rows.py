@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.models.row_kernels import COLS, SUBJECTS, subject_graph
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
+from benchmarks.records import Row
 from lab.subjects import compile_graph
 from lab.timing import timer_of, warm_up
 from tilewright.bundle import write

@@ -16,8 +16,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
+from benchmarks.records import Row
 from lab.subjects import Subject, empty_steps, matmul, matmul_chain
 from lab.timing import by_turns, runs_in, spread, timer_of, warmed
 from tilewright.bundle import write

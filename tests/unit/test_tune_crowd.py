@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tuning_site import VARIANT, bundle, digest
 
-from benchmarks.common import Row
+from benchmarks.records import Row
 from benchmarks.serving.sockets import killed, many
 from benchmarks.serving.visitors import Task
 
