@@ -32,9 +32,10 @@ LEGEND = (
 NOTHING: Record = {"rows": []}
 #: Records with a column per browser, and those of the server.
 OF_BROWSERS = (
-    "wasm.kernels", "wasm.threads", "peers.browsers", "tuning.page_tuner", "wasm.gemm",
+    "wasm.kernels", "wasm.threads", "peers.browsers", "wasm.gemm", "tuning.rounds",
+    "tuning.next_device", "tuning.whole_model", "tuning.good_defaults", "tuning.latency",
 )  # fmt: skip
-OF_SERVERS = ("tuning.page_tuner", "serving.crowd", "serving.sockets", "serving.front")
+OF_SERVERS = ("tuning.server_part", "serving.crowd", "serving.sockets", "serving.front")
 #: Entries of a row whose engine failed.
 NO_ANSWER = ("failed", "skipped")
 
@@ -129,14 +130,14 @@ class Place:
         ours, theirs = self.peers.row("mobilenet_v2_int8", OURS), self.peers.row(other, engine)
         return [_inverse(f) for f in _beside(ours, theirs, _median)]
 
-    def tuned(self, part: str, size: Size, start: str, *subjects: str) -> list[Figure]:
+    def tuned(self, name: str, size: Size, start: str, *subjects: str) -> list[Figure]:
         """Of the tuner's sessions: K0 to K3 where no other subjects are named."""
         subjects = subjects or TUNED
-        return self.each("tuning.page_tuner", "subject", subjects, size, part=part, start=start)
+        return self.each(f"tuning.{name}", "subject", subjects, size, start=start)
 
-    def sessions(self, part: str, size: Size) -> list[Figure]:
+    def sessions(self, name: str, size: Size) -> list[Figure]:
         """Of all subjects that have this figure."""
-        found = (size(r) for r in self.rows("tuning.page_tuner", part=part))
+        found = (size(r) for r in self.rows(f"tuning.{name}"))
         return [f for f in found if f is not None]
 
     def right(self, *scenarios: str) -> list[Figure]:
@@ -305,24 +306,25 @@ TARGETS: tuple[Target[Place], ...] = (
            lambda p: p.thread(CHAIN, _gflops, only=2)),
     Target("100 products of 48x64x64, GFLOP/s, fastest run", None,
            lambda p: p.thread(CHAIN, _told("gflops"))),
-    Target("K0 to K3 from poor defaults: share of the optimum after 32 rounds, lowest", 0.97,
+    Target("K0 to K3 from poor defaults: share of the optimum after 32 trials, lowest", 0.97,
            lambda p: p.tuned("rounds", _told("share"), "poor")),
-    Target("K0 to K3 from poor defaults: rounds to 97 % of the optimum, most", 32,
+    Target("K0 to K3 from poor defaults: trials to 97 % of the optimum, most", 32,
            lambda p: p.tuned("rounds", _rounds, "poor"), max, True),
     Target("evaluating a candidate, ms: median per kernel, largest", 700,
            lambda p: [f for s in ("poor", "good")
                       for f in p.tuned("rounds", _told("evaluation_ms"), s)], max, True),
     Target("server's part of a round, ms: median per kernel, largest", 20,
-           lambda p: p.tuned("server", _told("median_ms"), ""), max, True),
+           lambda p: p.tuned("server_part", _told("median_ms"), ""), max, True),
     Target("MiniLM from poor defaults: last swap at, s", 5,
-           lambda p: p.tuned("model", _last_swap, "poor", "minilm"), below=True),
+           lambda p: p.tuned("whole_model", _last_swap, "poor", "minilm"), below=True),
     Target("p95 with a tuner over p95 without, largest", 1.1,
-           lambda p: p.sessions("p95", _p95_ratio), max, True),
-    Target("sessions with good defaults", 100, lambda p: p.sessions("never", _number("runs")), sum),
+           lambda p: p.sessions("latency", _p95_ratio), max, True),
+    Target("sessions with good defaults", 100,
+           lambda p: p.sessions("good_defaults", _number("runs")), sum),
     Target("of these, slower by 2 % or more", 0,
-           lambda p: p.sessions("never", _number("slower")), sum, True),
+           lambda p: p.sessions("good_defaults", _number("slower")), sum, True),
     Target("winners linked: first inference, share of the optimum's speed, lowest", 0.97,
-           lambda p: p.tuned("known", _told("first_share"), "poor")),
+           lambda p: p.tuned("next_device", _told("first_share"), "poor")),
     Target("crowd, a fifth of voices lies: share of keys with the right default, lowest", 0.99,
            lambda p: p.right(*LIARS)),
     Target("the same, a third of voices lies", None, lambda p: p.right(MORE_LIARS)),

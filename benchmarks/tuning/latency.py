@@ -1,8 +1,10 @@
 """Latency of inferences while a tuner runs with its usual budget, and without one.
 
-Input: a bundle, duration, pace.  Output: p50 and p95 of both, and the interval of their ratio.  A
-latency is the page's time from the call of `engine.run` to its answer, including the wait for jobs
-of the tuner in the engine's queue.
+Input: a host, a model, duration, pace.  Output: results/tuning.latency.json: p50 and p95 of both,
+and the interval of their ratio.  A latency is the page's time from the call of `engine.run` to its
+answer, including the wait for jobs of the tuner in the engine's queue.
+
+    python -m benchmarks tuning.latency --model minilm.onnx --every 0.3
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
+from benchmarks.common import Run
 from benchmarks.models.agreement import example
 from benchmarks.records import Row
-from benchmarks.tuning.sessions import WARM_MS, Session, named, page
+from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
+from benchmarks.tuning.sessions import KEY, WARM_MS, Session, named, page
 from lab.timing import timer_of, turn, warm_up
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
@@ -51,7 +57,7 @@ def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
     low, high = interval(turns)
     trials = [trial for session in sessions for trial in session.trials]
     return {
-        "part": "p95", "host": host, "start": "good", "device": named([s.device for s in sessions]),
+        "host": host, "start": "good", "device": named([s.device for s in sessions]),
         "subject": f"{name}, every {every:g} s" if every else name,
         "alone_median_ms": round(float(np.median(alone)), 3),
         "tuning_median_ms": round(float(np.median(beside)), 3),
@@ -115,3 +121,16 @@ def interval(turns: Sequence[Turn], draws: int = DRAWS) -> tuple[float, float]:
         found.append(beside / alone)
     low, high = np.quantile(found, (0.05, 0.95))
     return float(low), float(high)
+
+
+def main(
+    run: Run,
+    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    model: Model = None,
+    net: Net = None,
+    shape: Shapes = None,
+    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    every: Annotated[float, typer.Option(help="Mean seconds between inferences.")] = 0.0,
+) -> None:
+    with bundles(model, net, shape, ["good"]) as (name, paths):
+        run.keep(p95(host, paths["good"], name, seconds, every), KEY)

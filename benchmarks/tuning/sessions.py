@@ -1,14 +1,14 @@
 """Sessions of a page's own tuner, driven from here, and the bundles that they start from.
 
 Input: a browser, a kernel or a model, poor or good defaults.  Output: the tuner's events, and the
-tuned model.  page_tuner.py and latency.py evaluate them.
+tuned model; and what rows say of trials.  The benchmarks beside this file evaluate them.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,13 @@ STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
 WARM_MS = 1000.0
 #: Runs that are timed together take at least so long.
 BATCH_MS = 10.0
+#: What rows say of the time that trials took.
+EVALUATION = (
+    "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms", "evaluation_stages",
+    "longest_stages",
+)  # fmt: skip
+#: Of a row: a later run of the same replaces it.
+KEY = ("host", "subject", "start")
 #: The number in `Session.used` for the bundle's own kernel.
 BUILT = -1
 
@@ -160,3 +167,27 @@ def fastest(model: BrowserModel, runs: int, batches: int = 5) -> list[float]:
 def named(devices: Sequence[str]) -> str:
     """The sessions' classes: more than one if the cache probe was unstable."""
     return ", ".join(sorted(set(filter(None, devices))))
+
+
+def evaluation_of(trials: Sequence[Row]) -> Row:
+    """Milliseconds of the trials of one session: median, 95th percentile by rank, and most.
+
+    stages: of the mean trial, and of the longest one (docs/tuning-loop.md)
+    """
+    if not trials:
+        return dict.fromkeys(EVALUATION)
+    found = sorted(trials, key=lambda t: float(t["milliseconds"]))
+    spent = [t["milliseconds"] for t in found]
+    last = -(-95 * len(found) // 100) - 1
+    names = sorted({name for t in found for name in t["stages"]})
+    means = {n: sum(t["stages"].get(n, 0.0) for t in found) / len(found) for n in names}
+    values = (statistics.median(spent), spent[last], spent[-1])
+    stages = [{n: round(ms, 1) for n, ms in told.items()} for told in (means, found[-1]["stages"])]
+    return dict(zip(EVALUATION, [*(round(v, 1) for v in values), *stages], strict=True))
+
+
+def counted(verdicts: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for verdict in verdicts:
+        found[verdict] = found.get(verdict, 0) + 1
+    return found

@@ -44,6 +44,8 @@ from tilewright.targets.simd.strategies import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
 KEY = ("host", "kernel", "device")
+#: The kernels of nnJIT that sessions are measured with.
+NNJIT = ("K0", "K1", "K2", "K3")
 #: Rounds of all candidates; the first do not count, since engines still recompile hot functions.
 #: (round, factor): after that round, candidates slower than the best by that factor are dropped.
 ROUNDS, WARM_ROUNDS = 16, 2

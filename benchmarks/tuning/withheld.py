@@ -38,8 +38,7 @@ from benchmarks.options import BROWSERS, Hosts, Models, among
 from benchmarks.records import Row
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.page_tuner import KERNELS, evaluation_of
-from benchmarks.tuning.sessions import page, tuned
+from benchmarks.tuning.sessions import evaluation_of, page, tuned
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write
@@ -227,7 +226,7 @@ def main(
     budget: Annotated[float, typer.Option(help="Share of the time for tuning.")] = 1.0,
 ) -> None:
     device = sweeps.device_here()
-    kernels = kernel or ([] if model else KERNELS)
+    kernels = kernel or ([] if model else sweeps.NNJIT)
     sessions = [
         (first, how, seed)
         for first in start or STARTS

@@ -79,9 +79,12 @@ def test_report_of_engines_on_a_gpu() -> None:
 
 
 def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The cells of each line by its name.  rows: by the last part of a file's name"""
+    """The cells of each line by its name.  rows: by the last part of a file's name; those of
+    `session` name their file"""
     files = {name.rpartition(".")[2]: name for name in (*OF_BROWSERS, *OF_SERVERS)}
-    files |= {"peers": "peers.browsers", "tuning": "tuning.page_tuner"}
+    files |= {"peers": "peers.browsers"}
+    for row in rows.pop("tuning", []):
+        rows.setdefault(row["file"], []).append(row)
     records = {files[name]: {"rows": found} for name, found in rows.items()}
     head, lines = target_lines(records)
     return {name: found for name, *found in (head, *lines)}
@@ -164,8 +167,8 @@ def test_targets_of_steps_are_medians() -> None:
     assert found["100 products of 48x64x64, GFLOP/s, fastest run"] == ["", "80.00"]
 
 
-def session(part: str, subject: str, start: str, **found: Any) -> dict[str, Any]:
-    return {"part": part, "host": "chromium", "subject": subject, "start": start, **found}
+def session(file: str, subject: str, start: str, **found: Any) -> dict[str, Any]:
+    return {"file": file, "host": "chromium", "subject": subject, "start": start, **found}
 
 
 def test_targets_of_tuning() -> None:
@@ -174,23 +177,25 @@ def test_targets_of_tuning() -> None:
     rows = [session("rounds", k, "poor", share=s, rounds=3 if k != "K2" else None,
                     evaluation_ms=600.0) for k, s in shares.items()]  # fmt: skip
     rows += [r | {"start": "good", "evaluation_ms": 701.0} for r in rows]
-    rows += [session("known", k, "poor", first_share=1.0) for k in shares]
-    rows += [session("known", k, "good", first_share=0.5) for k in shares]
-    rows += [session("model", "minilm", "poor", last_swap_s=4.5, swaps=5)]
-    rows += [session("p95", "a", "good", ratio=2.0, trials=0),
-             session("p95", "b", "good", ratio=1.05, trials=9)]  # fmt: skip
-    rows += [session("never", m, "good", runs=60, slower=s) for m, s in (("a", 0), ("b", 1))]
-    rows += [session("server", k, "", median_ms=12.5) | {"host": ""} for k in shares]
+    rows += [session("next_device", k, "poor", first_share=1.0) for k in shares]
+    rows += [session("next_device", k, "good", first_share=0.5) for k in shares]
+    rows += [session("whole_model", "minilm", "poor", last_swap_s=4.5, swaps=5)]
+    rows += [session("latency", "a", "good", ratio=2.0, trials=0),
+             session("latency", "b", "good", ratio=1.05, trials=9)]  # fmt: skip
+    rows += [
+        session("good_defaults", m, "good", runs=60, slower=s) for m, s in (("a", 0), ("b", 1))
+    ]
+    rows += [session("server_part", k, "", median_ms=12.5) | {"host": ""} for k in shares]
     scenarios = ("honest", "same", "swap", "gold", "early", "late", "spread")
     crowd = [{"scenario": s, "keys": 80, "within": 80 - n, "adopted_slower": 0, "adopted_wrong": 0}
              for n, s in enumerate(scenarios)]  # fmt: skip
     sockets = [{"lost": 0, "twice": 0}]
     found = targets(tuning=rows, crowd=crowd, sockets=sockets)
     assert found["what"] == ["must be", "chromium, 1", "server"]
-    least = "K0 to K3 from poor defaults: share of the optimum after 32 rounds, lowest"
+    least = "K0 to K3 from poor defaults: share of the optimum after 32 trials, lowest"
     assert found[least][1:] == ["**0.9684** (4)", "–"]
     assert (
-        found["K0 to K3 from poor defaults: rounds to 97 % of the optimum, most"][1]
+        found["K0 to K3 from poor defaults: trials to 97 % of the optimum, most"][1]
         == "**inf** (4)"
     )
     evaluation = found["evaluating a candidate, ms: median per kernel, largest"]
@@ -211,9 +216,9 @@ def test_targets_of_tuning() -> None:
 
 
 def test_targets_of_tuning_do_not_take_nothing_for_success() -> None:
-    rows = [session("model", "minilm", "poor", last_swap_s=0.0, swaps=0),
-            session("known", "K0", "poor", first_share=1.0),
-            session("p95", "a", "good", ratio=1.0, trials=0)]  # fmt: skip
+    rows = [session("whole_model", "minilm", "poor", last_swap_s=0.0, swaps=0),
+            session("next_device", "K0", "poor", first_share=1.0),
+            session("latency", "a", "good", ratio=1.0, trials=0)]  # fmt: skip
     found = targets(tuning=rows)
     assert found["what"] == ["must be", "chromium, 1"]
     assert found["MiniLM from poor defaults: last swap at, s"][1] == "**inf**"

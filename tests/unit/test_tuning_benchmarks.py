@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks import optimum
 from benchmarks.report import tuning as report
-from benchmarks.tuning import latency, page_tuner
+from benchmarks.tuning import latency, next_device, server_part
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import Session
+from benchmarks.tuning.sessions import BUILT, STARTS, Session, counted, kernel_bundle, told
 from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.strategies import schedule_from_json
@@ -49,9 +49,9 @@ def test_a_session_keeps_what_was_in_use() -> None:
     assert session.used == [(2, 5), (3, 7)]
     assert session.current == {0: 7}
     session.take({"type": "rollback", "spec": 0, "candidate": 7})
-    assert session.used[-1] == (3, page_tuner.BUILT)
+    assert session.used[-1] == (3, BUILT)
     assert not session.current
-    assert page_tuner.counted(t["verdict"] for t in session.trials) == {
+    assert counted(t["verdict"] for t in session.trials) == {
         "slower": 1, "faster": 1, "same": 1,
     }  # fmt: skip
 
@@ -59,25 +59,25 @@ def test_a_session_keeps_what_was_in_use() -> None:
 @pytest.mark.parametrize("start", ["poor", "good"])
 def test_one_kernel_bundles_start_as_told(start: str, tmp_path: Path) -> None:
     step = matmul_step(24, 16, 24)
-    path = page_tuner.kernel_bundle(step, start, tmp_path / start)
+    path = kernel_bundle(step, start, tmp_path / start)
     bundle = open_bundle(path)
     (kernel,) = kernels_of(bundle)
     (listed,) = json.loads(bundle.read(bundle.manifest.section("wasm").kernels))
     for name, build in listed["builds"].items():
         machine = TARGETS[name].machine
-        assert schedule_from_json(build["schedule"]) == page_tuner.STARTS[start](kernel, machine)
+        assert schedule_from_json(build["schedule"]) == STARTS[start](kernel, machine)
 
 
 def test_the_server_part_is_counted_per_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     step = matmul_step(24, 16, 24)
     monkeypatch.setattr(sweeps, "SUBJECTS", {"K": lambda: step})
-    row = page_tuner.server("K")
+    row = server_part.server("K")
     assert row["candidates"] == len(space_of(step.kernel, sweeps.device_here()).schedules)
     assert 0 < row["median_bytes"] <= row["most_bytes"]
 
 
 def test_first_inferences_are_medians_and_fastest() -> None:
-    row = page_tuner.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0], [4.0, 3.0, 6.0])
+    row = next_device.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0], [4.0, 3.0, 6.0])
     assert row == {
         "built_first_ms": 10.0, "first_ms": 5.0, "optimum_first_ms": 5.0, "first_share": 1.0,
         "first_noise": 1.5, "fastest_noise": 0.667,
@@ -155,15 +155,15 @@ def test_every_other_turn_begins_beside_the_tuner(monkeypatch: pytest.MonkeyPatc
 
 def test_without_an_exchange_a_model_has_no_speed_to_tell() -> None:
     """Both sides were the same model."""
-    row = {"part": "model", "subject": "m", "start": "good", "swaps": 0, "gain": 1.027}
-    assert "1.027" not in report.tuning({"rows": [row]})
-    assert "1.027" in report.tuning({"rows": [row | {"swaps": 1}]})
+    row = {"subject": "m", "start": "good", "swaps": 0, "gain": 1.027}
+    assert "1.027" not in report.listing({"speed": "gain"}, {"rows": [row]})
+    assert "1.027" in report.listing({"speed": "gain"}, {"rows": [row | {"swaps": 1}]})
 
 
 def test_what_a_session_told_is_kept() -> None:
     measured = {"ratio": 1.23456, "low": 1.2, "high": 1.3, "pairs": 16}
-    found = page_tuner.told({"gain": {"verdict": "faster", "text": "…"} | measured})
+    found = told({"gain": {"verdict": "faster", "text": "…"} | measured})
     assert (found["told"], found["told_ratio"], found["told_n"]) == ("faster", 1.235, 16)
-    found = page_tuner.told({"gain": {"verdict": "none", "text": "…"}})
+    found = told({"gain": {"verdict": "none", "text": "…"}})
     assert found.pop("told") == "none"
     assert set(found.values()) == {None}

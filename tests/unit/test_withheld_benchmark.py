@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.report import headroom as report
 from benchmarks.tuning import withheld as bench
-from benchmarks.tuning.page_tuner import evaluation_of
+from benchmarks.tuning.sessions import evaluation_of
 from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import build, space_of

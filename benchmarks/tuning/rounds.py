@@ -1,0 +1,75 @@
+"""Sessions of the page's tuner on one kernel: trials until the kernel in use is near the optimum.
+
+Input: a host, kernels, poor or good defaults.  Output: results/tuning.rounds.json: trials until the
+kernel in use has 97 % of the speed of the optimum of a sweep (results/tuning.sweep.json), its share
+after 32 trials, milliseconds of a trial.  Kernels that were in use are timed again with the optimum
+by turns.
+
+    python -m benchmarks tuning.rounds --host chromium --kernel K0
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.common import Run
+from benchmarks.optimum import reached, share_after
+from benchmarks.options import among
+from benchmarks.records import Row
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.sessions import (
+    BUILT,
+    KEY,
+    STARTS,
+    counted,
+    evaluation_of,
+    kernel_bundle,
+    visit,
+)
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import space_of
+
+
+def session(host: str, name: str, start: str, seconds: float) -> Row:
+    """One session from one start, then every kernel that was in use, timed against the optimum."""
+    step = sweeps.SUBJECTS[name]()
+    with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
+        path = kernel_bundle(step, start, Path(folder) / "bundle")
+        session, device = visit(host, path, seconds)
+        space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
+        optimum = sweeps.optimum_of(sweeps.swept(), host, name, space)
+        before = STARTS[start](step.kernel, machine)
+        used = [(0, BUILT), *session.used]
+        listed = [
+            optimum,
+            *(before if c == BUILT else space.schedules[c] for _, c in used),
+        ]
+        beside = sweeps.written(step, listed, device, Path(folder) / "beside")
+        times = sweeps.timed(host, beside, len(listed)).times
+    shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
+    return {
+        "host": host, "subject": name, "start": start,
+        "device": device.id, "tried": len(session.trials),
+        "start_share": round(shares[0][1], 3),
+        "rounds": reached(shares), "share": round(share_after(shares), 3),
+        "last_share": round(shares[-1][1], 3),
+        **evaluation_of(session.trials),
+        "seconds": round(session.last_swap, 2),
+        "verdicts": counted(t["verdict"] for t in session.trials),
+    }  # fmt: skip
+
+
+def main(
+    run: Run,
+    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
+    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+) -> None:
+    for name in kernel or sweeps.NNJIT:
+        for first in start or STARTS:
+            run.keep(session(host, name, first, seconds), KEY)
