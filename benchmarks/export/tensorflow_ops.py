@@ -26,8 +26,8 @@ from onnx.reference import ReferenceEvaluator
 Value = Any
 Attributes = Mapping[str, Any]
 
-_LAST = (0, 2, 3, 1)
-_FIRST = (0, 3, 1, 2)
+#: The order of axes that makes a channels-last tensor channels-first.
+TO_CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 def traced(model: onnx.ModelProto, feeds: Mapping[str, Value], flat: bool) -> list[Value]:
@@ -347,13 +347,13 @@ def _mean_last(at: Attributes, x: Value, axes: Value = None) -> Value:
 
 def _flatten_last(at: Attributes, x: Value) -> Value:
     assert at.get("axis", 1) == 1, at
-    first = tf.transpose(x, _FIRST) if x.shape[1] * x.shape[2] > 1 else x
+    first = tf.transpose(x, TO_CHANNELS_FIRST) if x.shape[1] * x.shape[2] > 1 else x
     return tf.reshape(first, [x.shape[0], -1])
 
 
 def _reshape_last(at: Attributes, x: Value, shape: Value) -> Value:
     flattens = len(x.shape) == 4 and x.shape[1] * x.shape[2] > 1
-    return _reshape(at, tf.transpose(x, _FIRST) if flattens else x, shape)
+    return _reshape(at, tf.transpose(x, TO_CHANNELS_FIRST) if flattens else x, shape)
 
 
 #: What differs where pictures are NHWC.

@@ -9,12 +9,14 @@ README.md between `<!-- results:NAME -->` and `<!-- end -->`.  It measures nothi
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.records import Record, Records
 from benchmarks.report import (
@@ -91,25 +93,24 @@ def filled(text: str, records: Records) -> str:
     return re.sub(r"<!-- results:([\w.]+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Only say what is out of date.")] = False,
+) -> None:
+    """Write the pages and charts of benchmarks/results, and the tables of README.md."""
     made = dict(files())
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     stale += [p for kind in ("*.md", "*.svg") for p in RESULTS.glob(kind) if p not in made]
-    if args.check:
+    if check:
         for path in stale:
             print(f"{path.name} is out of date: run python -m benchmarks.report", file=sys.stderr)
-        return 1 if stale else 0
+        raise typer.Exit(1 if stale else 0)
     for path in stale:
         if path in made:
             path.write_text(made[path])
         else:
             path.unlink()
     print(f"{len(stale)} files written or removed")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)
