@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SLOW, TARGETS, options_for
-from helpers.gguf_files import ALL_TYPES, MODELS, Forward, write_tiny
+from helpers.gguf_files import ALL_TYPES, MODELS, Forward, Tiny, write_tiny
 from helpers.once import made_once
 
 from tilewright.bundle import open_bundle, write
@@ -27,7 +27,12 @@ pytestmark = [
 #: What f32 sums in another order may differ by, of logits around 1 after two layers.
 CLOSE = 1e-4
 IDS = tuple(int(i) for i in np.random.default_rng(0).integers(0, 48, 19))
-CASES = {"types": ALL_TYPES, "gemma3": MODELS["gemma3"], "qwen3": MODELS["qwen3"]}
+CASES = {
+    "types": ALL_TYPES,
+    "tied": Tiny(type="Q8_0", layers=1, words=50, tied=True, room=24),
+    "gemma3": MODELS["gemma3"],
+    "qwen3": MODELS["qwen3"],
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,6 +7,7 @@ target they know only the layouts that it wants for weights (`Packing`).
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import algebra, pack
 from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.packed_rows import gathered_from_packed
 from tilewright.graph.passes.scales import fold_scales
 from tilewright.graph.rewrite import Rewriter
 from tilewright.kernel.layout import Packing
@@ -24,7 +25,8 @@ class Passes:
         self._pack = Rewriter(pack.rules(packing))
 
     def run(self, graph: Graph) -> Graph:
-        return self._pack.graph(attention(fold_scales(self._simplify.graph(graph))))
+        packed = self._pack.graph(attention(fold_scales(self._simplify.graph(graph))))
+        return gathered_from_packed(packed)
 
 
 def optimise(graph: Graph, packing: Packing) -> Graph:
