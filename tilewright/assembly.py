@@ -77,7 +77,7 @@ def contents_of(
     ]
     states = facts.states or {}
     *offsets, stored = accumulate((align(t.stored_bytes) for t in program.tensors), initial=0)
-    narrow = any(t.stored for t in program.tensors)
+    widened = any(t.stored and not t.compact for t in program.tensors)
     manifest = Manifest(
         tool=TOOL,
         name=facts.name,
@@ -93,7 +93,7 @@ def contents_of(
             )
             for s in program.states
         ),
-        weights=Weights(bytes=stored, memory=program.tensor_bytes if narrow else 0),
+        weights=Weights(bytes=stored, memory=program.tensor_bytes if widened else 0),
         kernels=add(blobs, sections.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),
         targets={name: store(one.section, _slots(one, specs), blobs) for name, one in made.items()},
@@ -106,6 +106,7 @@ def contents_of(
             stored=t.stored,  # type: ignore[arg-type]
             scale=t.scale,
             zero=t.zero,
+            compact=t.compact or msgspec.UNSET,
             layout=tuple(layout_to_data(t.layout)),
             offset=offset,
             bytes=t.stored_bytes,

@@ -111,11 +111,13 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
     shard:  number of the shard in which it begins; it may continue in the next ones
     offset: position of its first byte in the concatenated shards; may exceed 32 bits
     digest: SHA-256 of its bytes
+    compact: True if it is f16 in a linear memory, too, as in the shards
     """
 
     dtype: DTypeName
     shape: tuple[int, ...]
     stored: StoredName = ""
+    compact: bool | msgspec.UnsetType = msgspec.UNSET
     scale: int | None = None
     zero: int | None = None
     layout: tuple[str | int, ...] = ("rows",)

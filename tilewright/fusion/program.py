@@ -15,6 +15,7 @@ from itertools import accumulate
 from tilewright.base.abi import align
 from tilewright.base.errors import UsageError
 from tilewright.base.model_limits import within
+from tilewright.fusion.compact import with_compact_buffers
 from tilewright.fusion.f16_operands import (
     APART,
     dividing_rows,
@@ -30,7 +31,7 @@ from tilewright.fusion.f16_operands import (
 from tilewright.fusion.partials import parts_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
-from tilewright.graph.constants import Constants, narrow
+from tilewright.graph.constants import Constants, may_be_compact, narrow
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
@@ -72,13 +73,14 @@ def program_of(
     """
     shared = _Shared(states or {}, halves)
     plans = tuple(_Maker(one, shared).plan() for one in planned)
-    offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
-    tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
-    made = Program(
-        with_f16_weights(tuple(shared.kernels), plans), plans, tensors, tuple(shared.states), kept
+    kernels = with_f16_weights(tuple(shared.kernels), plans)
+    made = with_compact_buffers(
+        Program(kernels, plans, tuple(shared.tensors), tuple(shared.states), kept)
     )
-    return made, tuple(shared.stored)
+    offsets = accumulate((align(t.bytes) for t in made.tensors), initial=0)
+    tensors = tuple(replace(t, offset=at) for t, at in zip(made.tensors, offsets, strict=False))
+    return replace(made, tensors=tensors), tuple(shared.stored)
 
 
 class _Shared:
@@ -110,7 +112,10 @@ class _Shared:
             held = narrow(n)
             scale, zero = (None if p is None else self.tensor(p) for p in (held.scale, held.zero))
             self._numbers[key] = len(self.tensors)
-            self.tensors.append(Tensor(n.dtype, n.shape, 0, layout, held.dtype, scale, zero))
+            compact = held.dtype == "f16" and may_be_compact(n)
+            self.tensors.append(
+                Tensor(n.dtype, n.shape, 0, layout, held.dtype, scale, zero, compact)
+            )
             self.stored.append(held.value)
         return self._numbers[key]
 

@@ -208,6 +208,14 @@ def looseness(n: Node, operands: list[str]) -> str:
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
+def may_be_compact(n: Node, operands: list[bool]) -> bool:
+    """True for weights that memory of every target may hold as f16 (`ops.Weight.compact`)."""
+    if isinstance(n.op, ops.Weight):
+        return n.op.compact
+    return in_halves(n) and bool(operands) and all(operands)
+
+
+@fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
 def _stored_as(n: Node, operands: list[str]) -> str:
     """The 16-bit type that can represent every number of a constant; "" if there is none."""
     if isinstance(n.op, ops.Weight):

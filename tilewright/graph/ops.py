@@ -58,6 +58,8 @@ class Weight(Op):
     loose:  the type to which products with this weight may round their other operand, because the
             model or the user allows it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which
             includes "f16"; "" if none
+    compact: whether memory of every target may hold it as f16: its numbers are finite numbers of
+            f16, and its readers are not so many that converting costs time
     """
 
     name: str
@@ -66,6 +68,7 @@ class Weight(Op):
     load: Callable[[], Array]
     stored: str = ""
     loose: str = ""
+    compact: bool = False
 
     @cached_property
     def digest(self) -> bytes:

@@ -84,12 +84,16 @@ def _buffer(b: Buffer) -> Data:
 
 def _facts(b: Buffer) -> list[bool | str]:
     """The fields that are set; buffers without them have the same data as in older versions."""
+    if b.compact:
+        return [b.halves, b.loose, True]
     return [b.halves, b.loose] if b.loose else [True] if b.halves else []
 
 
-def _known(halves: bool = False, loose: bool | str = "") -> tuple[bool, str]:
+def _known(
+    halves: bool = False, loose: bool | str = "", compact: bool = False
+) -> tuple[bool, str, bool]:
     """`true` is what bundles said of f16 while it was the only type."""
-    return halves, "f16" if loose is True else loose or ""
+    return halves, "f16" if loose is True else loose or "", compact
 
 
 def _var(v: Var) -> Data:

@@ -43,6 +43,7 @@ class Buffer:
     halves: every value fits f16, or every reader rounds it to f16, so a target may store it as f16
     loose:  the type to which products with it may round their other operand: "f16" (as with
             `halves`), "i8", "tf32" (f32 with 10 bits of fraction), or "" for none
+    compact: linear memories hold f16, too, which kernels of every target convert
     """
 
     dtype: DType
@@ -51,6 +52,7 @@ class Buffer:
     layout: Layout = ROWS
     halves: bool = False
     loose: str = ""
+    compact: bool = False
 
 
 @dataclass(frozen=True)

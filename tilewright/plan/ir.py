@@ -139,6 +139,8 @@ class Tensor:
     stored: the narrower element type of files, which hosts widen: "f16", "bf16", or "i8" and "u8",
             which mean (whole - zero) * scale; else ""
     scale, zero: numbers of the tensors with these, which come earlier; None: no zero point
+    compact: stored as f16 in files and in every memory: all kernels that read it convert it
+            (`Buffer.compact`)
     """
 
     dtype: DType
@@ -148,15 +150,22 @@ class Tensor:
     stored: str = ""
     scale: int | None = None
     zero: int | None = None
+    compact: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        return prod(self.shape) * self.dtype.size
+        """Number of bytes in a linear memory."""
+        return self.stored_bytes if self.compact else self.size * self.dtype.size
 
     @property
     def stored_bytes(self) -> int:
         """Number of bytes in files."""
-        return prod(self.shape) * _STORED.get(self.stored, self.dtype.size)
+        return self.size * _STORED.get(self.stored, self.dtype.size)
 
 
 @dataclass(frozen=True)
@@ -168,8 +177,13 @@ class State:
     shape: tuple[int, ...]
 
     @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
     def bytes(self) -> int:
-        return prod(self.shape) * self.dtype.size
+        return self.size * self.dtype.size
 
 
 @dataclass(frozen=True)
@@ -229,7 +243,7 @@ def check(program: Program) -> None:
             if value.kind == "weight":
                 _need(0 <= value.tensor < len(program.tensors), "plan", "no such tensor")
                 tensor = program.tensors[value.tensor]
-                _need(value.bytes == tensor.bytes, "plan", "another size of a tensor")
+                _need(value.size == tensor.size, "plan", "another size of a tensor")
                 _need(value.dtype == tensor.dtype, "plan", "another dtype of a tensor")
             if value.kind == "state":
                 _need(0 <= value.tensor < len(program.states), "plan", "no such state")

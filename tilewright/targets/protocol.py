@@ -28,16 +28,19 @@ PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), blocks=
 T = TypeVar("T")
 Mark = Literal["default", "lite", "extended"]
 #: Why only the default schedule of a kernel is tried; "" if others are, too.
-Fixed = Literal["", "extents"]
+Fixed = Literal["", "extents", "compact"]
 #: The reason as a sentence.
 FIXED: Mapping[Fixed, str] = {
     "extents": "kernels that end at run time are not tuned (extents): times at one length say "
-    "little about another"
+    "little about another",
+    "compact": "kernels that read f16 from a linear memory are not tuned (compact)",
 }
 
 
 def fixed(kernel: Kernel) -> Fixed:
-    return "extents" if kernel.extents else ""
+    if kernel.extents:
+        return "extents"
+    return "compact" if any(b.compact for b in kernel.buffers) else ""
 
 
 class Variant(Protocol):

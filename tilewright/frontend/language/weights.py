@@ -172,4 +172,5 @@ class WeightTable:
     def _per_block(self, t: ModelTensor, what: str, load: Load, loose: str) -> Node:
         """A number per block, [rows, blocks]."""
         shape, stored = (t.shape[0], t.shape[1] // t.group), "f16" if t.halves else ""
-        return node(ops.Weight(f"{t.name}.{what}", shape, F32, load, stored, loose))
+        compact = t.halves and bool(np.isfinite(load()).all())
+        return node(ops.Weight(f"{t.name}.{what}", shape, F32, load, stored, loose, compact))

@@ -12,7 +12,7 @@ The only optimisation here is that invariant values are placed outside loops (`b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
+from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import ir, mathlib
 from tilewright.targets.wasm.arith import VALTYPE, shape_of
 from tilewright.targets.wasm.build import FuncBuilder
@@ -67,7 +68,7 @@ _LOW_BYTES = bytes((0, 4, 8, 12)) + bytes((0, 4, 8, 12)) * 3
 class Lowering:
     """Lowers statements into one function under construction; `buffers` excludes scratch."""
 
-    def __init__(self, b: FuncBuilder, buffers: int) -> None:
+    def __init__(self, b: FuncBuilder, buffers: Sequence[Buffer]) -> None:
         self.b = b
         self.values = ValueLowering(b, buffers)
 
@@ -270,7 +271,7 @@ def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
         target, lambda name: block.read(slot, name), inline, captures=False, placed=placed
     )
     slot.depth |= {args: 0, first: 0, last: 0}
-    Lowering(slot, len(fn.buffers)).run(fn.prologue)
+    Lowering(slot, fn.buffers).run(fn.prologue)
 
     def from_slot(name: str) -> Local | None:
         """The local that the tile function receives from the slot function, or None."""
@@ -281,7 +282,7 @@ def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
     inner = FuncBuilder(target, from_slot, inline, placed=placed)
     number = inner.fresh("i32", fn.tile.name, 0, 0)
     inner.bind(fn.tile.name, number)
-    Lowering(inner, len(fn.buffers)).run(fn.body)
+    Lowering(inner, fn.buffers).run(fn.body)
     params = (number, *inner.params.values())
     tile = Func(f"{fn.name}.tile", params, tuple(inner.scopes[0].stmts))
 

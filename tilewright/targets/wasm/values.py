@@ -8,13 +8,14 @@ naive: the passes handle constant parts of addresses, splats of loads, and repea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
+from tilewright.kernel.spec import Buffer
 from tilewright.kernel.tree import read_by
 from tilewright.targets.wasm import dots, mathlib
 from tilewright.targets.wasm.arith import (
@@ -46,7 +47,7 @@ from tilewright.targets.wasm.ir import (
     op,
     times,
 )
-from tilewright.targets.wasm.loads import LOADS, vector_load
+from tilewright.targets.wasm.loads import LOADS, half_load, vector_load
 
 #: V8 on x86 adds the offset of a splat load by an instruction of its own, which loads with equal
 #: offsets share.  So each row of a matrix gets its own pointer, as far as registers allow, and the
@@ -63,8 +64,9 @@ _SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min
 class ValueLowering:
     """Lowers expressions into one function under construction; `buffers` excludes scratch."""
 
-    def __init__(self, b: FuncBuilder, buffers: int) -> None:
-        self.b, self.buffers = b, buffers
+    def __init__(self, b: FuncBuilder, buffers: Sequence[Buffer]) -> None:
+        self.b, self.buffers = b, len(buffers)
+        self.compact = frozenset(n for n, buffer in enumerate(buffers) if buffer.compact)
         self.biases: dict[tuple[Local, Terms], list[int]] = {}
 
     # ---- indices ---------------------------------------------------------------------------------
@@ -191,6 +193,8 @@ class ValueLowering:
         return at
 
     def load(self, e: k.Load, splat: bool = False) -> Expr:
+        if e.buffer in self.compact:
+            return half_load(self.b, e, self.address(e.buffer, e.index, 2), self.space(e.buffer))
         address = self.address(e.buffer, e.index, e.dtype.size, splat)
         if e.lanes == 1:
             return Load(LOADS[e.dtype], address, 0, self.space(e.buffer))
@@ -212,7 +216,7 @@ class ValueLowering:
             return known[1]
         load = e.value if isinstance(e, k.Splat) else e
         made = self.splat(e) if isinstance(e, k.Splat) else self.load(e)
-        if isinstance(load, k.Load) and load.index.is_affine:
+        if isinstance(load, k.Load) and load.index.is_affine and load.buffer not in self.compact:
             loads[id(e)] = e, made
         return made
 

@@ -74,7 +74,7 @@ export type RequireMeasurable = (work: Pick<MeasureWork, 'runs' | 'only' | 'repe
 export type RunTimes = (plan: number, runs: number, warmup: number, repeat?: number) => Promise<Times>;
 export type StepTimes = (plan: number, only: NonNullable<MeasureWork['only']>, work: Pick<MeasureWork, 'runs' | 'read' | 'inOrder'>) => Promise<{ steps: StepTime[]; read?: Bytes }>;
 /** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
-export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scale: number | null; zero: number | null; layout: string; shard: number; offset: number; bytes: number; digest: string };
+export type StoredTensor = { dtype: DType; shape: number[]; stored: string; compact?: boolean; scale: number | null; zero: number | null; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /**
  * A step as in the plan's file.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the output first. In `tiles` and
  * `scalars`, numbers that depend on an extent are given as the fields of `Count` (kernel/extents.py).

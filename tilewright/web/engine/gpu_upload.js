@@ -20,17 +20,19 @@ const aligned = (/** @type {number} */ bytes) => Math.ceil(bytes / APART) * APAR
  * @type {T.Upload}
  */
 export async function upload(device, buffers, manifest, { addresses, bankOf, halves, packed }, files) {
-  const { shards, tensors, bytes, memory } = manifest.weights;
+  const { shards, tensors, bytes } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
+  /** Bytes of a tensor if it is not stored as f16. @type {(tensor: T.StoredTensor) => number} */
+  const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
+  // The manifest's number is that of WebAssembly, where tensors may stay narrow.
+  const memory = listed.some(({ stored }) => stored) ? listed.reduce((sum, tensor) => sum + aligned(wholeOf(tensor)), 0) : 0;
   requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
   requireCounts('halves', ...halves, ...halves.map((number) => listed.length - 1 - number));
   requireCounts('packed', ...packed, ...packed.map((number) => (BYTES.includes(listed[number]?.dtype) ? 0 : -1)));
   const kept = new Set(halves), bytewise = new Set(packed);
   /** Elements of a tensor in a word, or in the words that one element usually takes. @type {(at: number) => number} */
   const eachOf = (at) => (kept.has(at) ? 2 : bytewise.has(at) ? WORD : 1);
-  /** Bytes of a tensor if it is not stored as f16. @type {(tensor: T.StoredTensor) => number} */
-  const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
   let start = 0;
   const places = listed.map((tensor, at) => {
     const { dtype, shape } = tensor;
@@ -127,7 +129,7 @@ async function f32Of(listed) {
     let offset = 0;
     const row = all.map((bytes, n) => {
       region.set(bytes, memory - inFile + offset);
-      const one = n < own.length ? { ...listed[own[n]], stored: '', scale: null, zero: null } : tensor;
+      const one = n < own.length ? { ...listed[own[n]], stored: '', scale: null, zero: null, compact: false } : { ...tensor, compact: false };
       const place = (/** @type {number | null} */ number) => (number === null ? null : own.indexOf(number));
       const made = { ...one, scale: place(one.scale), zero: place(one.zero), offset, bytes: bytes.length };
       offset += aligned(bytes.length);

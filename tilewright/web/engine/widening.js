@@ -24,17 +24,17 @@ export function widening(listed, memory, start) {
 
   /** Throws `bundle-corrupt` unless the next tensor can be read and has room. @type {(region: Uint8Array) => void} */
   function check({ byteOffset }) {
-    const { dtype, shape, stored, scale, zero, offset, bytes } = listed[done.length];
-    const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
+    const { dtype, shape, stored, scale, zero, offset, bytes, compact } = listed[done.length];
+    const each = compact ? WIDTHS.f16 : arrayOf(dtype).BYTES_PER_ELEMENT;
     const elements = elementsOf(shape);
     const width = stored ? WIDTHS[stored] : each;
     requireCounts('tensors', bytes - elements * width, elements * width - bytes, memory - start - offset - bytes, memory - to - elements * each,
       (byteOffset + to) / each, (byteOffset + start + offset) / width);
     if (!stored) return;
-    requireForm(dtype === 'f32' && isHalf(stored) === (scale === null), Boolean, 'tensors', 'stored');
+    requireForm(dtype === 'f32' && isHalf(stored) === (scale === null) && (!compact || stored === 'f16'), Boolean, 'tensors', 'stored');
     for (const part of [scale, zero]) {
       // Scales and zero points come earlier, and have the same number of axes, at least one.
-      if (part !== null) requireForm(part < done.length && listed[part].dtype !== 'i64' && shape.length && listed[part].shape.length === shape.length, Boolean, 'tensors', 'scale');
+      if (part !== null) requireForm(part < done.length && listed[part].dtype !== 'i64' && !listed[part].compact && shape.length && listed[part].shape.length === shape.length, Boolean, 'tensors', 'scale');
     }
   }
 
@@ -76,9 +76,9 @@ export function widening(listed, memory, start) {
     arrived(region, end) {
       for (let next; (next = listed[done.length]) && next.offset + next.bytes <= end;) {
         check(region);
-        const { dtype, shape, stored, offset, bytes } = next;
-        const array = new (arrayOf(dtype))(region.buffer, region.byteOffset + to, elementsOf(shape));
-        if (stored) {
+        const { dtype, shape, stored, offset, bytes, compact } = next;
+        const array = new (compact ? Uint16Array : arrayOf(dtype))(region.buffer, region.byteOffset + to, elementsOf(shape));
+        if (stored && !compact) {
           const kind = isHalf(stored) ? Uint16Array : arrayOf(/** @type {T.DType} */ (stored));
           const given = new kind(region.buffer, region.byteOffset + start + offset, array.length);
           const tail = given.slice(-TAIL), edge = array.length - tail.length;

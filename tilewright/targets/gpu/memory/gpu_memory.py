@@ -49,7 +49,7 @@ class MemoryKind:
 
     def size_of(self, tensor: Tensor | State | Value) -> int:
         """Units of a tensor, state or value; a weight must not be in `dense`."""
-        units = tensor.bytes // tensor.dtype.size * self.each(tensor.dtype)
+        units = tensor.size * self.each(tensor.dtype)
         return units // 2 if isinstance(tensor, Value) and tensor.halves else units
 
     def dense(self, program: Program) -> dict[int, int]:
