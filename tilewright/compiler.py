@@ -57,6 +57,7 @@ class Options:
     tf32:     whether products with weights of f32 may round both operands to TF32; not with bytes
     assets:   further files of the bundle by name, such as tokenizer.json: their contents
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
+    compact_states: whether WebAssembly's memory holds f32 states as f16
     without:  names of optional passes of targets that do not run
     settings: what targets may be told beyond this, such as "costs", "scratch" and "bank"
     """
@@ -73,6 +74,7 @@ class Options:
     assets: Assets = field(default_factory=dict)
     name: str = ""
     schedule: Choose | None = None
+    compact_states: bool = False
     without: frozenset[str] = frozenset()
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -327,7 +329,9 @@ def assemble(
         if options.halves:
             plans = [_rounding(plan) for plan in plans]
         halves = all(target(name).facts.halves for name in options.targets)
-        program, tensors = program_of(plans, options.states, options.extents, halves)
+        program, tensors = program_of(
+            plans, options.states, options.extents, halves, options.compact_states
+        )
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
         facts = ModelFacts(

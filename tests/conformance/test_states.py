@@ -70,12 +70,13 @@ CASES = {
 
 
 def stateful(
-    folder: Path, case: str, target: str = "wasm"
+    folder: Path, case: str, target: str = "wasm", compact: bool = False
 ) -> tuple[Compiled, Path, dict[str, str]]:
     listed, states = CASES[case]
     nodes = [helper.make_node(op, ins, [out]) for op, ins, out in listed]
     path = model(folder, nodes, len(states), ["y", *states.values()])
-    return compile_model(path, replace(options_for(target), states=states)), path, states
+    options = replace(options_for(target), states=states, compact_states=compact)
+    return compile_model(path, options), path, states
 
 
 @pytest.mark.by_turns
@@ -113,6 +114,42 @@ def test_a_state_is_what_the_output_was(
             held = {name: rng.standard_normal((2, 4)).astype("f4") for name in states}
             for name, value in held.items():
                 opened.set_state(name, value)
+
+
+#: Hosts whose memory holds compact states as f16.
+HALVED = ("wasmtime", "wasmtime-simd", "chromium", "firefox", "node")
+
+
+@pytest.mark.by_turns
+@pytest.mark.one_in(3, *SLOW)
+@pytest.mark.parametrize("case", CASES)
+def test_compact_states(
+    case: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """On WebAssembly f16 numbers, to the nearest, at most 65504; elsewhere f32 as ever."""
+    compiled, path, states = stateful(tmp_path, case, TARGETS[host_name], compact=True)
+    check(compiled.program)
+    write(compiled.contents, tmp_path / "bundle")
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    opened = open_host(tmp_path / "bundle")
+    held = {name: np.zeros((2, 4), "f4") for name in states}
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        x = rng.standard_normal((2, 4)).astype("f4")
+        want = dict(zip(["y", *states.values()], session.run(None, {"x": x, **held}), strict=True))
+        np.testing.assert_allclose(opened.run({"x": x}).outputs["y"], want["y"], atol=4e-3)
+        held = {name: opened.state(name) for name in states}
+        for name, result in states.items():
+            np.testing.assert_allclose(held[name], want[result], rtol=1e-3, atol=4e-3)
+            if host_name in HALVED:
+                np.testing.assert_array_equal(held[name], held[name].astype("f2"))
+    given = np.array([[1e6, -1e6, 65519, 1e-7], [1 / 3, 2**-25, -3e-8, 0]], "f4")
+    opened.set_state("h0", given)
+    rounded = np.clip(given, -65504, 65504).astype("f2").astype("f4")
+    expected = rounded if host_name in HALVED else given
+    np.testing.assert_array_equal(opened.state("h0"), expected)
+    opened.reset()
+    np.testing.assert_array_equal(opened.state("h0"), np.zeros((2, 4)))
 
 
 def test_what_nobody_reads_again_is_written_in_place(tmp_path: Path) -> None:

@@ -44,6 +44,25 @@ def test_every_finite_number_is_read_exactly(variant: str, size: int) -> None:
     assert kernel_from_data(kernel_to_data(kernel)) == kernel
 
 
+@pytest.mark.parametrize("variant", TARGETS)
+@pytest.mark.parametrize("size", [1, 2, 3, 1 << 16])
+def test_every_number_is_stored_as_the_nearest(variant: str, size: int) -> None:
+    """All f32 whose lowest bits are those of a tie, just above or below it; and beyond f16."""
+    ties = np.arange(1 << 16, dtype=np.uint32) << 16
+    low = np.random.default_rng(size).choice([0, 0x0FFF, 0x1000, 0x1001, 0x3000, 0xFFFF], 1 << 16)
+    given = (ties | low.astype("u4")).view("f4")[-size:]
+    given = np.where(np.isnan(given), np.float32(np.inf), given)
+    if size < len(ties):
+        given = np.linspace(-1e-7, 2 / 3, size, dtype="f4")
+    axis = Var("a", size)
+    buffers = (Buffer(F32, size, compact=True), Buffer(F32, size))
+    kernel = Kernel("store", (axis,), (), Load(1, index(axis), F32), index(axis), buffers)
+    fn = lower(kernel, default_schedule(kernel, TARGETS[variant].machine))
+    found = run(fn, [np.full(size, 7, "f2"), given], variant)
+    wanted = np.clip(given, -65504, 65504).astype("f2")
+    np.testing.assert_array_equal(found.view("u2"), wanted.view("u2"))
+
+
 def matrix(scale: float) -> bool:
     """Whether the scales of a matrix, one of which is this, may be compact."""
     scales = np.ones((8, 2), "f4")

@@ -43,6 +43,8 @@ CONTEXT = 4096
 DIGESTS = "digests"
 #: New tokens of a run: one, and parts of prompts.
 SIZES = (1, 8, 64)
+#: Bits of the numbers in caches that a user can choose.
+CACHES = (16, 32)
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -133,15 +135,27 @@ def _check_weights(weights: int | None, file: Path) -> None:
 
 
 def compile_language(
-    source: LanguageSource, options: Options, progress: Progress | None = None
+    source: LanguageSource,
+    options: Options,
+    progress: Progress | None = None,
+    caches: int = 16,
 ) -> Compiled:
-    """The bundle.  Without buckets and states in the options it gets the usual ones."""
+    """The bundle.  Without buckets and states in the options it gets the usual ones.
+
+    caches: bits of the numbers in caches on WebAssembly, one of `CACHES`.  Raises UsageError
+    """
+    if caches not in CACHES:
+        raise UsageError(
+            f"caches cannot have {caches} bits",
+            hint=f"Choose one of {', '.join(map(str, CACHES))}",
+        )
     model = source.model
     whole = replace(
         options,
         name=options.name or model.name,
         buckets=options.buckets or {ROWS: tuple(n for n in SIZES if n <= model.most_rows)},
         states=options.states or model.states,
+        compact_states=caches == 16,
         assets={**source.text.files(), **options.assets},
     )
     return compile_model(model, whole, progress)

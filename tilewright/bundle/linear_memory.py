@@ -15,7 +15,7 @@ import msgspec
 
 from tilewright.base import abi
 from tilewright.base.errors import BundleCorrupt
-from tilewright.bundle.format import REBUILD, SectionEntry, reading
+from tilewright.bundle.format import REBUILD, Manifest, SectionEntry, reading
 
 Record = TypeVar("Record")
 
@@ -33,10 +33,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinearFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A target's facts about its memory.  states: the address of each state"""
+    """A target's facts about its memory.
+
+    states:  the address of each state
+    compact: whether states of f32 are f16 in memory
+    """
 
     memory: Memory
     states: tuple[int, ...] = ()
+    compact: bool = False
 
 
 class PlanPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +55,20 @@ class PlanPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 def facts_of(section: SectionEntry) -> LinearFacts:
     return _convert(section.facts, LinearFacts)
+
+
+def memory_parts(manifest: Manifest) -> dict[str, int]:
+    """Bytes of the largest linear memory of a bundle by what they are for, with one worker; empty
+    if no target has such a memory."""
+    found = [facts_of(s) for s in manifest.targets.values() if "arena" in s.facts.get("memory", {})]
+    if not found:
+        return {}
+    largest = max(found, key=lambda facts: facts.memory.bytes)
+    memory = largest.memory
+    weights = manifest.weights.memory or manifest.weights.bytes
+    states = memory.arena - min((*largest.states, memory.arena))
+    rest = memory.bytes - weights - states
+    return {"weights": weights, "states": states, "rest": rest}
 
 
 def places_of(section: SectionEntry) -> tuple[PlanPlace, ...]:

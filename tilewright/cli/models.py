@@ -23,6 +23,7 @@ from tilewright.api.hosts import HOSTS, Arrays, check_host, open_runner, targets
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required, unknown_name
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.format import MALFORMED
+from tilewright.bundle.linear_memory import memory_parts
 from tilewright.bundle.owned_files import check as check_free
 from tilewright.cli.options import (
     OBJECTIVES,
@@ -86,6 +87,13 @@ def build(
         typer.Option(min=1, help="Of a language model: the number of tokens that its caches hold."),
     ] = None,
     weights: WeightBits = None,
+    caches: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a language model: bits of the numbers in its caches on WebAssembly, 16 or 32. "
+            "By default 16."
+        ),
+    ] = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; repeatable."),
@@ -119,9 +127,9 @@ def build(
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json, context=context, weights=weights,
-        assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
-        states=states, halves=halves, bytes=as_bytes, tf32=tf32,
-        settings=settings_of(bank, targets),
+        caches=caches, assets=_assets(asset or ()), targets=targets,
+        variants=check_variants(variant, targets), states=states, halves=halves, bytes=as_bytes,
+        tf32=tf32, settings=settings_of(bank, targets),
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)
@@ -262,14 +270,16 @@ def _compile(
     known: Mapping[str, Sequence[int]] | None = None,
     context: int | None = None,
     weights: int | None = None,
+    caches: int | None = None,
     **more: Any,
 ) -> Compiled:
     """Compiles with the options given.
 
     known: shapes for a model that was given none
-    context, weights: of a language model, as of `build`
+    context, weights, caches: of a language model, as of `build`
     """
     from tilewright.api.language_bundles import (
+        CACHES,
         compile_language,
         is_language_source,
         open_export,
@@ -290,13 +300,14 @@ def _compile(
         if isinstance(source, Path) and is_language_source(source) and source.suffix != ENDING:
             loose = "i8" if options.bytes else "f16" if options.halves else ""
             opened = open_source(source, context, loose, weights, report)
-            return compile_language(opened, options, report)
+            return compile_language(opened, options, report, caches or CACHES[0])
         model = load(source)
         own = options.shapes or options.extents or options.states or options.buckets.keys() - {ROWS}
         if isinstance(source, Path) and is_export(model) and not own:
             opened = open_export(model, source, context, weights)
-            return compile_language(opened, options, report)
-        for option, value in (("--context", context), ("--weights", weights)):
+            return compile_language(opened, options, report, caches or CACHES[0])
+        given = (("--context", context), ("--weights", weights), ("--caches", caches))
+        for option, value in given:
             if value is not None:
                 raise UsageError(
                     f"{option} is for language models", hint="Leave it out", model=source
@@ -372,6 +383,7 @@ def _about(bundle: Bundle) -> dict[str, object]:
             b.variant: b.code.bytes for s in manifest.targets.values() for b in s.builds
         },
         "memory_bytes": max((s.memory for s in manifest.targets.values()), default=0),
+        "memory_parts": memory_parts(manifest),
         "kernels": max((s.slots for s in manifest.targets.values()), default=0),
         "plans": [
             {"dims": p.dims, "steps": len(p.steps), "flops": sum(s.flops for s in p.steps)}
@@ -389,6 +401,8 @@ def _readable(data: dict[str, object]) -> dict[str, object]:
                 shown[name] = f"{seconds:.2f}"
             case "code_bytes", dict(codes):
                 shown["code"] = ", ".join(f"{k} {size(v)}" for k, v in codes.items())
+            case "memory_parts", dict(parts):
+                shown["of it"] = ", ".join(f"{k} {size(v)}" for k, v in parts.items()) or "-"
             case "classes", list(ids):
                 shown[name] = ", ".join(ids)
             case "plans", list(plans):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilewright.base.abi import align
+from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.model_limits import within
 from tilewright.fusion.compact import with_compact_buffers
@@ -63,10 +64,12 @@ def program_of(
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
     halves: bool = False,
+    compact_states: bool = False,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node with the contents of files.
 
     halves: True if values may be stored as f16 where products round them anyway (f16_operands.py)
+    compact_states: True if linear memories hold f32 states as f16 (compact.py)
 
     `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
     if the shape differs between buckets or depends on an extent.
@@ -75,9 +78,10 @@ def program_of(
     plans = tuple(_Maker(one, shared).plan() for one in planned)
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
     kernels = with_f16_weights(tuple(shared.kernels), plans)
-    made = with_compact_buffers(
-        Program(kernels, plans, tuple(shared.tensors), tuple(shared.states), kept)
+    kept_states = tuple(
+        replace(s, compact=compact_states and s.dtype == F32) for s in shared.states
     )
+    made = with_compact_buffers(Program(kernels, plans, tuple(shared.tensors), kept_states, kept))
     offsets = accumulate((align(t.bytes) for t in made.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(made.tensors, offsets, strict=False))
     return replace(made, tensors=tensors), tuple(shared.stored)

@@ -61,6 +61,7 @@ from tilewright.hosts.tensors import (
 )
 
 PAGE, MOST_PAGES = 65536, 65536
+MOST_HALF = float(np.finfo(np.float16).max)
 
 #: The target whose section it reads.
 TARGET = "wasm"
@@ -185,7 +186,7 @@ class WasmtimeHost:
         section = manifest.section(TARGET)
         facts = facts_of(section)
         self.places = places_of(section)
-        self._states = facts.states
+        self._states, self._compact = facts.states, facts.compact
         size = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
         if not 0 < size <= MOST_PAGES * PAGE or len(facts.states) != len(manifest.states):
             raise MemoryLimit("the bundle declares an impossible memory size", bytes=size)
@@ -269,22 +270,32 @@ class WasmtimeHost:
 
     def reset(self) -> None:
         """Sets all states to zero."""
-        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
-            self.memory.write(bytes(prod(state.shape) * in_memory(state.dtype).size), address)
+        for number, address in enumerate(self._states):
+            size = prod(self.bundle.manifest.states[number].shape)
+            self.memory.write(bytes(size * self._kind_of(number).itemsize), address)
 
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         state = self.bundle.manifest.states[number]
-        dtype = in_memory(state.dtype)
-        data = self.memory.read(self._states[number], prod(state.shape) * dtype.size)
-        return as_declared(state, np.frombuffer(data, dtype.numpy).reshape(state.shape))
+        kind = self._kind_of(number)
+        data = self.memory.read(self._states[number], prod(state.shape) * kind.itemsize)
+        found = np.frombuffer(data, kind).astype(in_memory(state.dtype).numpy)
+        return as_declared(state, found.reshape(state.shape))
 
     def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
-        self.memory.write(data.tobytes(), self._states[number])
+        kind = self._kind_of(number)
+        if kind == np.float16:
+            data = np.clip(data, -MOST_HALF, MOST_HALF)
+        self.memory.write(data.astype(kind).tobytes(), self._states[number])
+
+    def _kind_of(self, number: int) -> np.dtype[Any]:
+        """The type of a state's numbers in memory."""
+        kind = np.dtype(in_memory(self.bundle.manifest.states[number].dtype).numpy)
+        return np.dtype(np.float16) if self._compact and kind == np.float32 else kind
 
     def time(self, runs: int, plan: int = -1) -> list[float]:
         """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""

@@ -170,11 +170,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class State:
-    """A value that outlives a run; it is zero until it is written, and after a reset."""
+    """A value that outlives a run; it is zero until it is written, and after a reset.
+
+    compact: linear memories hold its f32 numbers rounded to f16, between -65504 and 65504
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
+    compact: bool = False
 
     @property
     def size(self) -> int:
@@ -183,7 +187,8 @@ class State:
 
     @property
     def bytes(self) -> int:
-        return self.size * self.dtype.size
+        """Number of bytes in a linear memory."""
+        return self.size * (_STORED["f16"] if self.compact else self.dtype.size)
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class Wasm:
                 )
             ),
             kernels=slots,
-            facts=_facts(memory),
+            facts=_facts(memory) | _compact(program),
         )
 
     def exchange(
@@ -185,7 +185,7 @@ class Wasm:
             memory=memory.bytes,
             builds=tuple(build if b.variant == variant else b for b in old.builds),
             programs={**old.programs, "map": _map_file(memory)},
-            facts=_facts(memory),
+            facts=_facts(memory) | {k: v for k, v in old.facts.items() if k == "compact"},
         )
 
     def text(self, code: Code, variant: str, stage: str) -> str:
@@ -245,6 +245,11 @@ def _facts(memory: MemoryMap) -> dict[str, object]:
         "memory": {"control": 0, **{name: getattr(memory, name) for name in names}},
         "states": list(memory.states),
     }
+
+
+def _compact(program: Program) -> dict[str, object]:
+    """Whether the states of f32 are f16 in memory, if they are."""
+    return {"compact": True} if any(s.compact for s in program.states) else {}
 
 
 def _map_file(memory: MemoryMap) -> File:

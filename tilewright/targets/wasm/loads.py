@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8
 from tilewright.kernel import expr as k
-from tilewright.targets.wasm.arith import scalar_const, shape_of
+from tilewright.targets.wasm.arith import shape_of
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, add, const, op
 
@@ -23,12 +23,6 @@ LOADS = {
 }
 
 
-#: What f32 of the same bits must be multiplied by.
-EXPONENT = 2.0**112
-#: The bits of an f32 that come from an f16, after its extended sign was moved by 13.
-_PARTS = 0x8FFFFFFF
-
-
 def vector_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
     """Several lanes, of which the first `valid` are loaded and the others are 0."""
     shape, valid = shape_of(e.dtype, e.lanes), e.valid or e.lanes
@@ -38,25 +32,12 @@ def vector_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
         half = valid * e.dtype.size == 8
         return Load("v128.load64_zero" if half else "v128.load", address, 0, space)
     if e.dtype.size == 2:
-        halves = _lanes(b, address, space, valid, "v128.load64_zero", 2)
+        halves = lanes_at(b, address, space, valid, "v128.load64_zero", 2)
         return op("i32x4.extend_low_i16x8_s", halves)
-    raw = _lanes(b, address, space, valid, "v128.load32_zero", 1)
+    raw = lanes_at(b, address, space, valid, "v128.load32_zero", 1)
     sign = "s" if e.dtype == I8 else "u"
     wide = op(f"i32x4.extend_low_i16x8_{sign}", op(f"i16x8.extend_low_i8x16_{sign}", raw))
     return op("i32x4.ne", wide, b.i32x4(0)) if shape == "mask" else wide
-
-
-def half_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
-    """Finite numbers of f16, as f32.  Sign, exponent and fraction move to their places in f32; the
-    product corrects the exponent, and makes subnormal numbers normal."""
-    if e.lanes == 1:
-        raw: Expr = Load("i32.load16_s", address, 0, space)
-        bits = op("i32.and", op("i32.shl", raw, const(13)), const(_PARTS))
-        scale = scalar_const("f32", EXPONENT)
-        return op("f32.mul", op("f32.reinterpret_i32", bits), scale)
-    raw = _lanes(b, address, space, e.valid or e.lanes, "v128.load64_zero", 2)
-    wide = op("i32x4.shl", op("i32x4.extend_low_i16x8_s", raw), const(13))
-    return op("f32x4.mul", op("v128.and", wide, b.i32x4(_PARTS)), b.f32x4(EXPONENT))
 
 
 def _words(address: Expr, space: int, valid: int) -> Expr:
@@ -70,7 +51,7 @@ def _words(address: Expr, space: int, valid: int) -> Expr:
     return Load("v128.load32_lane", add(address, const(8)), 0, space, 2, pair)
 
 
-def _lanes(b: FuncBuilder, address: Expr, space: int, valid: int, whole: str, size: int) -> Expr:
+def lanes_at(b: FuncBuilder, address: Expr, space: int, valid: int, whole: str, size: int) -> Expr:
     """Four numbers of `size` bytes, packed: by the load `whole`, or one by one if fewer exist."""
     if valid == 4:
         return Load(whole, address, 0, space)

@@ -24,6 +24,7 @@ from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import ir, mathlib
 from tilewright.targets.wasm.arith import VALTYPE, shape_of
 from tilewright.targets.wasm.build import FuncBuilder
+from tilewright.targets.wasm.half_words import HALF, half_store
 from tilewright.targets.wasm.ir import (
     Assign,
     Expr,
@@ -110,6 +111,10 @@ class Lowering:
     def store(self, s: l.Store) -> None:
         dtype, lanes = dtype_of(s.value), lanes_of(s.value)
         value = self.values.value(s.value)
+        if s.buffer in self.values.compact:
+            address = self.values.address(s.buffer, s.index, HALF)
+            half_store(self.b, value, lanes, s.valid or lanes, address, s.buffer)
+            return
         address = self.values.address(s.buffer, s.index, dtype.size)
         space = self.values.space(s.buffer)
         if lanes == 1:

@@ -16,6 +16,7 @@ from tilewright.plan import Plan, Program
 from tilewright.plan.arena import arena_of, consecutive
 from tilewright.targets.protocol import Code
 from tilewright.targets.sharing import Costs, share, work_of
+from tilewright.targets.wasm.half_words import HALF
 from tilewright.targets.wasm.image import StepCall, image, image_bytes
 
 
@@ -112,7 +113,8 @@ def plan_image(
             call,
             slot=slots[step.kernel],
             addresses=tuple(
-                values[a.value] + a.offset * plan.values[a.value].dtype.size for a in step.accesses
+                values[a.value] + a.offset * (HALF if b.compact else b.dtype.size)
+                for a, b in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
             ),
         )
         for step, call in zip(plan.steps, _calls(plan, codes), strict=True)

@@ -32,6 +32,7 @@ from tilewright.targets.wasm.arith import (
 from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.control_words import report_out_of_range
+from tilewright.targets.wasm.half_words import HALF, half_load
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -47,7 +48,7 @@ from tilewright.targets.wasm.ir import (
     op,
     times,
 )
-from tilewright.targets.wasm.loads import LOADS, half_load, vector_load
+from tilewright.targets.wasm.loads import LOADS, vector_load
 
 #: V8 on x86 adds the offset of a splat load by an instruction of its own, which loads with equal
 #: offsets share.  So each row of a matrix gets its own pointer, as far as registers allow, and the
@@ -194,7 +195,7 @@ class ValueLowering:
 
     def load(self, e: k.Load, splat: bool = False) -> Expr:
         if e.buffer in self.compact:
-            return half_load(self.b, e, self.address(e.buffer, e.index, 2), self.space(e.buffer))
+            return half_load(self.b, e, self.address(e.buffer, e.index, HALF), self.space(e.buffer))
         address = self.address(e.buffer, e.index, e.dtype.size, splat)
         if e.lanes == 1:
             return Load(LOADS[e.dtype], address, 0, self.space(e.buffer))

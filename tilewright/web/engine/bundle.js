@@ -73,22 +73,22 @@ export function sectionOf(manifest, target, form) {
 }
 
 /** Plans and states with their addresses in a target's memory. @type {T.PlaceAll} */
-export function placed(manifest, { plans: places, facts: { memory, states } }) {
+export function placed(manifest, { plans: places, facts: { memory, states, compact } }) {
   requireCounts('plans', manifest.plans.length - 1, places.length - manifest.plans.length);
   /** @type {T.PlaceEach} */
-  const listed = (infos, addresses, dims = {}) => infos.map(({ name, dtype: declared, shape: open }, at) => {
+  const listed = (infos, addresses, dims, halves) => infos.map(({ name, dtype: declared, shape: open }, at) => {
     const dtype = inMemory(declared);
     const shape = /** @type {number[]} */ (open.map((size) => (count(size) ? size : dims[size])));
-    const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
-    const [address, bytes] = [addresses[at], elementsOf(shape) * each];
+    const compact = halves && dtype === 'f32', each = compact ? 2 : arrayOf(dtype).BYTES_PER_ELEMENT;
+    const address = addresses[at], bytes = elementsOf(shape) * each;
     requireCounts(name, ...shape, address / each, memory.bytes - address - bytes);
-    return { name, dtype, declared, shape, address, bytes };
+    return { name, dtype, declared, shape, address, bytes, compact };
   });
   const plans = manifest.plans.map(({ dims, steps }, at) => {
     const { address, inputs, outputs } = places[at];
     return { dims, steps, extents: manifest.extents, address, inputs: listed(manifest.inputs, inputs, dims), outputs: listed(manifest.outputs, outputs, dims) };
   });
-  return { plans, states: listed(manifest.states, states) };
+  return { plans, states: listed(manifest.states, states, {}, compact) };
 }
 
 /** @type {T.ReadJson} */

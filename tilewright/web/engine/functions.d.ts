@@ -328,10 +328,10 @@ export type SectionOf = (manifest: Manifest, target: string, form: Form) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
 export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
 /** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
-export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes) => Placed[];
+export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims: Sizes, compact?: boolean) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Channel, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
-export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
+export type StateAccess = (memory: WebAssembly.Memory, work: { place: Placed; data?: any }) => any;
 /** The exports of a module, which writes its functions to the table. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 /** Rejects as `WebAssembly.instantiate` does. */

@@ -23,25 +23,23 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
   const { shards, tensors, bytes } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
-  /** Bytes of a tensor if it is not stored as f16. @type {(tensor: T.StoredTensor) => number} */
-  const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
-  // The manifest's number is that of WebAssembly, where tensors may stay narrow.
-  const memory = listed.some(({ stored }) => stored) ? listed.reduce((sum, tensor) => sum + aligned(wholeOf(tensor)), 0) : 0;
-  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
   requireCounts('halves', ...halves, ...halves.map((number) => listed.length - 1 - number));
   requireCounts('packed', ...packed, ...packed.map((number) => (BYTES.includes(listed[number]?.dtype) ? 0 : -1)));
   const kept = new Set(halves), bytewise = new Set(packed);
   /** Elements of a tensor in a word, or in the words that one element usually takes. @type {(at: number) => number} */
   const eachOf = (at) => (kept.has(at) ? 2 : bytewise.has(at) ? WORD : 1);
+  /** Bytes of a tensor if it is not stored as f16. @type {(tensor: T.StoredTensor) => number} */
+  const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
   let start = 0;
   const places = listed.map((tensor, at) => {
-    const { dtype, shape } = tensor;
-    const [from, buffer] = [start, buffers[bankOf[at] ?? 0]];
+    const { dtype, shape } = tensor, from = start, buffer = buffers[bankOf[at] ?? 0];
     requireForm(buffer, {}, 'banks');
     requireRoom({ name: `${at}`, dtype, shape: [Math.ceil(elementsOf(shape) / eachOf(at))], address: addresses[at] }, buffer.size);
     start += aligned(wholeOf(tensor));
     return { dtype, from, buffer, address: addresses[at] };
   });
+  const memory = listed.some(({ stored }) => stored) ? start : 0; // in the manifest is that of WebAssembly
+  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
   requireCounts('tensors', (memory || inFiles) - Math.max(0, ...listed.map((tensor, at) => places[at].from + wholeOf(tensor))));
   const widened = memory ? await f32Of(listed) : null;
   requireCounts('halves', widened ? 0 : -kept.size);

@@ -11,7 +11,7 @@ export type Sizes = Record<string, number>;
 /** Open dimensions of the shape have a name instead of a size. */
 export type TensorInfo = { name: string; dtype: Declared; shape: (number | string)[] };
 /** A tensor at a byte address of the bundle's memory.  `annex`: on a GPU the number of its further buffer, from 1 on; otherwise the model's own buffer. */
-export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number };
+export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number; compact?: boolean };
 /** An index that a kernel checks: the ONNX node and operator that use it, and the axis; `least`: the smallest valid index, if that is not 0. */
 export type StepCheck = { node: string; op: string; axis: number; length: number; least?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
@@ -44,7 +44,7 @@ export type Section = {
   programs: Record<string, FileRef>;
   plans: { address: number; arena_bytes: number; inputs: number[]; outputs: number[] }[];
   kernels: FileRef;
-  facts: { memory: MemoryMap; states: number[] };
+  facts: { memory: MemoryMap; states: number[]; compact?: boolean };
 };
 
 /** A target's section joined with the plans, as the engine uses it. */

@@ -232,7 +232,7 @@ export function makeStates(places, enqueue, link, live) {
   /** @type {(place: T.Placed, data?: any) => Promise<any>} */
   const ask = async (place, data) => {
     live();
-    return enqueue(async () => (link.memory ? exchanged(link.memory.buffer, place, data) : link.request('state', { place, data })));
+    return enqueue(async () => (link.memory ? (await import('./state_access.js')).exchanged(link.memory, { place, data }) : link.request('state', { place, data })));
   };
   return {
     names: places.map(({ name }) => name),
@@ -252,12 +252,4 @@ export function makeStates(places, enqueue, link, live) {
       await Promise.all(places.map((place) => ask(place, zerosOf(place))));
     },
   };
-}
-
-/** Reads a state, or writes `data` to it. @type {T.StateAccess} */
-export function exchanged(buffer, place, data) {
-  const region = regionOf(buffer, place);
-  if (!data) return region.slice();
-  region.set(data);
-  return null;
 }

@@ -6,7 +6,6 @@ import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
 import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
-import { exchanged } from './tensors.js';
 import { driverOf, kernelsOf } from './vet.js';
 
 const TARGET = 'wasm';
@@ -75,7 +74,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),
     run: (work) => loaded.machine.run(work),
     measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount, EngineError),
-    state: ({ place, data }) => exchanged(memory.buffer, place, data),
+    state: async (work) => (await import('./state_access.js')).exchanged(memory, work),
     swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, /** @type {Required<T.TunedImages>} */ (next)),
   };
   return loaded;
