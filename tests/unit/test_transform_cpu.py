@@ -21,8 +21,8 @@ from tilewright.elastic.transform.cpu_trial import (
     TrialLaunch,
     TrialWorkers,
     bits,
+    budget_checks,
     copies,
-    every_check,
 )
 from tilewright.hosts.cuda_on_cpu import compiler
 
@@ -37,6 +37,11 @@ def _f(*shape: int) -> Any:
 
 def _i(low: int, high: int, *shape: int) -> Any:
     return RNG.integers(low, high, shape).astype(np.int32)
+
+
+def _every_check(launch: TrialLaunch, workers: int) -> range:
+    """Numbers of budget checks after which workers may be made to leave with some work done."""
+    return range(2, budget_checks(launch, workers) + 1)
 
 
 def _dim3(*extents: int) -> Any:
@@ -117,7 +122,7 @@ def test_sent_away_at_every_look(trial: Trial, name: str) -> None:
     expected = _expected(trial, name)
     launch = CASES[name][1]
     for count in (1, 3):
-        for look in every_check(launch, count):
+        for look in _every_check(launch, count):
             given = copies(launch)
             workers = TrialWorkers(count, looks=lambda n, look=look: 0 if n else look)
             assert trial.elastic(name, given, workers) <= 2
@@ -200,7 +205,7 @@ def folded() -> Trial:
 def test_blocks_of_fewer_threads(folded: Trial, name: str, threads: int) -> None:
     expected = _expected(folded, name)
     launch = CASES[name][1]
-    for look in every_check(launch, 2):
+    for look in _every_check(launch, 2):
         given = copies(launch)
         workers = TrialWorkers(2, looks=lambda n, look=look: 0 if n else look, threads=threads)
         folded.elastic(name, given, workers)

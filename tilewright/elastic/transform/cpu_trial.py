@@ -259,8 +259,3 @@ def copies(launch: TrialLaunch) -> TrialLaunch:
 def bits(launch: TrialLaunch) -> list[bytes]:
     """The bytes of its arrays."""
     return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
-
-
-def every_check(launch: TrialLaunch, workers: int) -> Sequence[int]:
-    """Numbers of budget checks after which workers may be made to leave with some work done."""
-    return range(2, budget_checks(launch, workers) + 1)
