@@ -7,68 +7,28 @@
 * `measure_curves.py`, `background.py` and `device_timing.py` measure slowdowns and times.
 * `instrumented.py` records when kernels ran, and `timeline.py` draws it.
 
-Names are imported on first use.
+The imports below are the public names; `X as X` exports a name to type checkers.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tilewright.elastic.agents import CriticalAgent, NormalAgent
-    from tilewright.elastic.arrivals import ClosedLoop, Poisson, Trace, Uniform
-    from tilewright.elastic.broker import Broker, RemoteCoordinator
-    from tilewright.elastic.coordinator import Coordinator
-    from tilewright.elastic.corun import Corun
-    from tilewright.elastic.critical import CriticalModel, critical_task
-    from tilewright.elastic.plans import ElasticKernels
-    from tilewright.elastic.policy import Gpu, KernelCost, Normal, Scheduler, policy_named
-    from tilewright.elastic.result import CorunResult, CriticalResult
-    from tilewright.elastic.settings import CriticalSettings, Settings
-
-#: The public names, by module.
-_HOMES = {
-    "agents": ("CriticalAgent", "NormalAgent"),
-    "broker": ("Broker", "RemoteCoordinator"),
-    "coordinator": ("Coordinator",),
-    "corun": ("Corun",),
-    "critical": ("CriticalModel", "critical_task"),
-    "plans": ("ElasticKernels",),
-    "policy": ("Gpu", "KernelCost", "Normal", "Scheduler", "policy_named"),
-    "result": ("CorunResult", "CriticalResult"),
-    "settings": ("CriticalSettings", "Settings"),
-    "arrivals": ("ClosedLoop", "Poisson", "Trace", "Uniform"),
-}
-
-__all__ = [
-    "Broker",
-    "ClosedLoop",
-    "Coordinator",
-    "Corun",
-    "CorunResult",
-    "CriticalAgent",
-    "CriticalModel",
-    "CriticalResult",
-    "CriticalSettings",
-    "ElasticKernels",
-    "Gpu",
-    "KernelCost",
-    "Normal",
-    "NormalAgent",
-    "Poisson",
-    "RemoteCoordinator",
-    "Scheduler",
-    "Settings",
-    "Trace",
-    "Uniform",
-    "critical_task",
-    "policy_named",
-]  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+from tilewright.elastic.agents import CriticalAgent as CriticalAgent
+from tilewright.elastic.agents import NormalAgent as NormalAgent
+from tilewright.elastic.arrivals import ClosedLoop as ClosedLoop
+from tilewright.elastic.arrivals import Poisson as Poisson
+from tilewright.elastic.arrivals import Trace as Trace
+from tilewright.elastic.arrivals import Uniform as Uniform
+from tilewright.elastic.broker import Broker as Broker
+from tilewright.elastic.broker import RemoteCoordinator as RemoteCoordinator
+from tilewright.elastic.coordinator import Coordinator as Coordinator
+from tilewright.elastic.corun import Corun as Corun
+from tilewright.elastic.critical import CriticalModel as CriticalModel
+from tilewright.elastic.critical import critical_task as critical_task
+from tilewright.elastic.plans import ElasticKernels as ElasticKernels
+from tilewright.elastic.policy import Gpu as Gpu
+from tilewright.elastic.policy import KernelCost as KernelCost
+from tilewright.elastic.policy import Normal as Normal
+from tilewright.elastic.policy import Scheduler as Scheduler
+from tilewright.elastic.policy import policy_named as policy_named
+from tilewright.elastic.result import CorunResult as CorunResult
+from tilewright.elastic.result import CriticalResult as CriticalResult
+from tilewright.elastic.settings import CriticalSettings as CriticalSettings
+from tilewright.elastic.settings import Settings as Settings
