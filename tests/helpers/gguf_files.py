@@ -181,6 +181,15 @@ class Forward:
 
     def __call__(self, ids: Sequence[int]) -> Array:
         """The logits of the last token."""
+        return np.asarray(self.logits(self.hidden(ids)[-1:])[0])
+
+    def logits(self, hidden: Array) -> Array:
+        """Of rows of `hidden`."""
+        table = self.tensors.get("output.weight", self.tensors["token_embd.weight"])
+        return self.capped(self.norm(hidden, "output_norm") @ table.T, "final_logit_softcapping")
+
+    def hidden(self, ids: Sequence[int]) -> Array:
+        """What the last layer gives for each token."""
         w, width = self.tensors, self.key("embedding_length")
         x = w["token_embd.weight"][list(ids)]
         gemma = self.name.startswith("gemma")
@@ -191,8 +200,7 @@ class Forward:
             x = x + (self.norm(y, at + "post_attention_norm") if self.has_posts else y)
             y = self.gated(at, self.norm(x, at + "ffn_norm"))
             x = x + (self.norm(y, at + "post_ffw_norm") if self.has_posts else y)
-        table = w.get("output.weight", w["token_embd.weight"])
-        return self.capped(table @ self.norm(x[-1:], "output_norm")[0], "final_logit_softcapping")
+        return np.asarray(x)
 
     @property
     def has_posts(self) -> bool:
