@@ -18,7 +18,7 @@ from tilewright.assembly import Assets, ModelFacts, TargetOutput, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
-from tilewright.frontend.exports import ExportedModel
+from tilewright.frontend.exports import EncoderDecoderExport, ExportedModel
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
 from tilewright.frontend.language import Decoder
 from tilewright.fusion.f16_operands import with_rounded_attention
@@ -37,7 +37,9 @@ Progress = Callable[[str, int, int], None]
 #: The schedule of a kernel in a variant.
 Choose = Callable[[Kernel, Any], Any]
 #: A model's file as a source of graphs.
-Graphs = Importer | Decoder | ExportedModel
+Graphs = Importer | Decoder | ExportedModel | EncoderDecoderExport
+#: What a model is read from.
+Source = Path | Model | Decoder | ExportedModel | EncoderDecoderExport
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -125,7 +127,7 @@ def paused() -> Iterator[None]:
 
 @paused()
 def compile_model(
-    source: Path | Model | Decoder | ExportedModel,
+    source: Source,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -141,7 +143,7 @@ def compile_model(
     passes, known = Passes(_packing(options.targets)), Known()
     plans: list[BucketPlan] = []
     _check_extents(options)
-    choices = combinations(options.dims)
+    choices = _choices(importer, options)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
@@ -168,7 +170,7 @@ class _Read:
     in_f16: frozenset[str] = frozenset()
 
 
-def _read(source: Path | Model | Decoder | ExportedModel, options: Options) -> _Read:
+def _read(source: Source, options: Options) -> _Read:
     """The file's header, checked; it reads no weights."""
     if options.tf32 and options.bytes:
         raise UsageError(
@@ -177,16 +179,25 @@ def _read(source: Path | Model | Decoder | ExportedModel, options: Options) -> _
         )
     if isinstance(source, Decoder):
         return _Read(source, source.name, source.inputs)
+    rounded = {"halves": options.halves, "bytes": options.bytes, "tf32": options.tf32}
+    if isinstance(source, EncoderDecoderExport):
+        source = source.rounded(**rounded) if any(rounded.values()) else source
+        return _Read(source, source.name, source.inputs)
     model = source.model if isinstance(source, ExportedModel) else load(source)
-    if options.halves or options.bytes or options.tf32:
-        model = replace(
-            model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
-        )
+    if any(rounded.values()):
+        model = replace(model, **rounded, _constants={})  # type: ignore[arg-type]
     if isinstance(source, ExportedModel):
         decoder = ExportedModel(model, source.room)
         return _Read(decoder, decoder.name, decoder.inputs, decoder.narrow, decoder.in_f16)
     names = tuple(i.name for i in model.inputs)
     return _Read(Importer(model), model.name, names, narrow_of(model), nodes_in_f16(model))
+
+
+def _choices(importer: Graphs, options: Options) -> list[dict[str, int]]:
+    """The combinations of sizes that get a plan, the smallest first."""
+    if isinstance(importer, EncoderDecoderExport):
+        return importer.combinations(options.dims)
+    return combinations(options.dims)
 
 
 def _rounding(plan: BucketPlan, nodes: Collection[str] | None = None) -> BucketPlan:

@@ -60,7 +60,7 @@ class Export:
         return [f"{n}.{part}" for n in range(self.layers) for part in ("key", "value")]
 
 
-class _Maker:
+class Maker:
     """Nodes and weights of one model."""
 
     def __init__(self, e: Export, seed: int) -> None:
@@ -163,7 +163,7 @@ class _Layer:
 
 def exported(e: Export, seed: int = 0) -> onnx.ModelProto:
     """The model."""
-    m = _Maker(e, seed)
+    m = Maker(e, seed)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(m.number_type))
     inputs = [
         _info("input_ids", TensorProto.INT64, "batch_size", "sequence_length"),
@@ -238,7 +238,7 @@ def _info(name: str, kind: int, *shape: int | str) -> onnx.ValueInfoProto:
 class _Genai:
     """Attention as onnxruntime-genai's model builder writes it."""
 
-    def __init__(self, m: _Maker, past: bool) -> None:
+    def __init__(self, m: Maker, past: bool) -> None:
         assert past
         self.m, e = m, m.e
         ones = m.ints(1)
@@ -274,7 +274,7 @@ class _Genai:
 class _Optimum:
     """Attention in ONNX's operators, as PyTorch's exporter writes the model's Python code."""
 
-    def __init__(self, m: _Maker, past: bool) -> None:
+    def __init__(self, m: Maker, past: bool) -> None:
         self.m, self.past, e = m, past, m.e
         self.rows = m.size("input_ids", 1)
         self.batch = m.size("input_ids", 0)

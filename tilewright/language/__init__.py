@@ -3,8 +3,9 @@
 Input: a bundle that has a model's text assets, on a host; or a model's file or folder, for the
 assets of a new bundle.  Output: answers, streamed.  Nothing is compiled here.  Assets are made by
 `assets.py`, `gguf_vocabulary.py` and `folder_vocabulary.py`.  `vocabulary.py` has words,
-`template.py` chat templates, `sampling.py` the choice of tokens, and `cache_session.py` what the
-caches hold.  `language_model.py` and `stream.py` give answers piece by piece.
+`template.py` chat templates, `sampling.py` the choice of tokens, `cache_session.py` what the caches
+hold, and `prompt_session.py` prompts of encoder-decoder models.  `language_model.py` and
+`stream.py` give answers piece by piece.
 """
 
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from tilewright.language.cache_session import CacheSession, Run
 from tilewright.language.folder_vocabulary import folder_text
 from tilewright.language.gguf_vocabulary import gguf_text
 from tilewright.language.language_model import Completion, Language, LanguageModel
+from tilewright.language.prompt_session import PromptSession
 from tilewright.language.sampling import Sampling
 from tilewright.language.template import Message
 
@@ -32,6 +34,7 @@ __all__ = [
     "LanguageFacts",
     "LanguageModel",
     "Message",
+    "PromptSession",
     "RoundedWeights",
     "Run",
     "Sampling",

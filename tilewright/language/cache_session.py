@@ -63,6 +63,12 @@ class CacheSession:
             self.ids += part
         return logits
 
+    def after(
+        self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped = lambda: False
+    ) -> Array | None:
+        """The logits after a prompt and the tokens written so far, as of `read`."""
+        return self.read([*prompt, *written], stopped)
+
     def held(self, ids: Sequence[int]) -> int:
         """How many of these ids, the first ones, the caches hold."""
         pairs = enumerate(zip(self.ids, ids, strict=False))

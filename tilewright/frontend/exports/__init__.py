@@ -1,11 +1,18 @@
-"""Language models that were exported to ONNX with caches that grow.
+"""Language models that were exported to ONNX, as graphs for any number of new tokens.
 
-Input: a model file.  Output: `ExportedModel`, which makes graphs for any number of new tokens with
-caches of a fixed size, or a typed error that names what is not supported.  `signature.py` finds the
-meaning of each input, `past_rows.py` gives caches their fixed size, and `key_masks.py` turns masks
-into comparisons.  `model_files.py` finds the files.
+Input: model files.  Output: a source of graphs, or a typed error that names what is not supported.
+`ExportedModel` is a decoder with caches that grow: `signature.py` finds the meaning of each input,
+`past_rows.py` gives caches a fixed size, and `key_masks.py` turns masks into comparisons.
+`EncoderDecoderExport` is an encoder and a decoder without caches: `padded_rows.py` imports both so
+that padding does not count.  `model_files.py` finds the files.
 """
 
+from tilewright.frontend.exports.encoder_decoder import (
+    PROMPT,
+    PROMPT_LAST,
+    PROMPT_ROWS,
+    EncoderDecoderExport,
+)
 from tilewright.frontend.exports.exported_model import ExportedModel
 from tilewright.frontend.exports.model_files import (
     ENDING,
@@ -18,6 +25,10 @@ from tilewright.frontend.exports.signature import is_export
 
 __all__ = [
     "ENDING",
+    "PROMPT",
+    "PROMPT_LAST",
+    "PROMPT_ROWS",
+    "EncoderDecoderExport",
     "ExportedModel",
     "is_export",
     "is_export_path",

@@ -117,7 +117,7 @@ class ExportedModel:
         states = {c.input: self._state(c) for c in self.signature.caches}
         made = self._imported(known, ids, states)
         values = made.values
-        logits = _of_last(value_of(values, LOGITS), last, rows)
+        logits = of_last(value_of(values, LOGITS), last, rows)
         outputs = {c.output: value_of(values, c.output) for c in self.signature.caches}
         inputs = ((IDS, ids), (LAST, last), *states.items())
         graph = Graph(self.name, inputs, ((LOGITS, cast(logits, F32)), *outputs.items()))
@@ -178,7 +178,7 @@ def _rotations(model: Model) -> Iterator[int]:
 # ---- the last token ------------------------------------------------------------------------------
 
 
-def _of_last(logits: Node, last: Node, rows: int) -> Node:
+def of_last(logits: Node, last: Node, rows: int) -> Node:
     """[1, 1, words]: those of the last token, which in a padded prompt is not in the last row."""
     if logits.rank != 3 or logits.shape[1] != rows:
         return logits

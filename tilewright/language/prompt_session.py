@@ -1,0 +1,84 @@
+"""The prompt of an encoder-decoder model on a host.
+
+Input: a function that runs the bundle, ids of a prompt and of the tokens written so far.  Output:
+logits of the last token.  The bundle's states hold what the decoder reads of one prompt, which is
+computed once.  Each run computes all written tokens.  web/language/encoder_decoder.js does the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.base.errors import ContextFull, InputError
+from tilewright.base.numpy_scalars import Array
+from tilewright.bundle import Manifest
+from tilewright.frontend.exports import PROMPT, PROMPT_LAST, PROMPT_ROWS
+from tilewright.frontend.language import IDS, LAST, LOGITS, ROWS
+from tilewright.language.cache_session import Run, Stopped
+
+
+class PromptSession:
+    """One prompt.  room: tokens that a prompt may have;  most: tokens that an answer may have"""
+
+    def __init__(self, run: Run, manifest: Manifest, start: int) -> None:
+        """Raises InputError if the bundle is not an encoder-decoder model.
+
+        start: the id that the decoder begins with
+        """
+        names = {info.name for info in manifest.inputs}
+        if {PROMPT, PROMPT_LAST, IDS, LAST} - names or {PROMPT_ROWS, ROWS} - manifest.dims.keys():
+            raise InputError(
+                "the bundle is no encoder-decoder model",
+                hint="docs/language-models.md says what it needs", inputs=sorted(names),
+            )  # fmt: skip
+        self._run, self._start = run, start
+        self.room, self.most = max(manifest.dims[PROMPT_ROWS]), max(manifest.dims[ROWS])
+        self.prompt: list[int] = []
+
+    def after(
+        self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped = lambda: False
+    ) -> Array | None:
+        """The logits after the prompt and the tokens written so far; None if it was stopped.
+
+        Raises ContextFull, InputError.
+        """
+        if not prompt:
+            raise InputError("the prompt is empty", hint="Give at least one token")
+        self._check(len(prompt), self.room, "prompt")
+        self._check(len(written) + 1, self.most, "answer")
+        tokens = [self._start, *written]
+        if stopped():
+            return None
+        if self.held(prompt):
+            return self._logits([], len(prompt), tokens)
+        self.prompt = []  # until the run is over, nobody knows what the states hold
+        first = self._logits(prompt, len(prompt), tokens[:1])
+        self.prompt = list(prompt)
+        if not written:
+            return first
+        return None if stopped() else self._logits([], len(prompt), tokens)
+
+    def held(self, prompt: Sequence[int]) -> int:
+        """How many tokens of the prompt need not be computed: all or none."""
+        return len(prompt) if self.prompt == list(prompt) else 0
+
+    def _logits(self, prompt: Sequence[int], count: int, tokens: Sequence[int]) -> Array:
+        """count: tokens of the prompt that the states hold, or are to hold."""
+        given: dict[str, Array] = {
+            PROMPT: np.array([prompt], "i8").reshape(1, -1),
+            PROMPT_LAST: np.array([count - 1], "i4"),
+            IDS: np.array([tokens], "i8"),
+            LAST: np.array([len(tokens) - 1], "i4"),
+        }
+        return np.asarray(self._run(given)[LOGITS]).ravel()
+
+    def _check(self, count: int, room: int, what: str) -> None:
+        if count > room:
+            raise ContextFull(
+                f"the {what} has {count} tokens, and the bundle holds {room}",
+                hint="Shorten it, or build the model with a larger context (--context)",
+                tokens=count, context=room,
+            )  # fmt: skip
