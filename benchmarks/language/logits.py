@@ -23,10 +23,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Row, Run
+from benchmarks.common import Run
 from benchmarks.language import llama_cpp
 from benchmarks.language.agreement import agreement, perplexity
 from benchmarks.options import Hosts, one_of
+from benchmarks.records import Row
 from tests.helpers.gguf_files import TYPES, Forward
 from tilewright.api.hosts import open_runner, targets_of, variants_of
 from tilewright.api.language_bundles import LanguageSource, compile_language, open_source
