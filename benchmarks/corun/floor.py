@@ -106,8 +106,8 @@ def measured(
     critical: Path, normal: Sequence[Path], sms: int, seconds: float
 ) -> Iterator[tuple[str, list[Took]]]:
     settings = partial(Settings, sms=sms, max_slowdown=1e3, measure_seconds=0.5)
-    with Corun(critical, normal, settings()) as session:
-        stamped = Stamped(session.models[0])
+    with Corun.prepare(critical, normal, settings()) as session:
+        stamped = Stamped(session.models.critical[0].model)
         device = stamped.critical.device
         alone = timed(stamped, EVERYBODY, seconds)
         expected_us = statistics.median(host for host, _ in alone)
@@ -122,8 +122,8 @@ def measured(
 
         yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
         yield BESIDE, beside(session, stamped, seconds, expected_us)
-    with Corun(critical, normal, settings(l2_persistence=True)) as session:
-        yield KEPT, beside(session, Stamped(session.models[0]), seconds, expected_us)
+    with Corun.prepare(critical, normal, settings(l2_persistence=True)) as session:
+        yield KEPT, beside(session, Stamped(session.models.critical[0].model), seconds, expected_us)
 
 
 def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[Row]:

@@ -140,8 +140,12 @@ def built(name: str, source: Path | onnx.ModelProto, folder: Path, kernels: str 
 def at_paper_load(pair: Pair, asked: Asked, sms: int | None) -> Pair:
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
     settings = Settings("sequential", asked.kind, sms, measure_seconds=asked.measure)
-    with Corun(*pair.parted, settings) as session:
-        solo = solos(pair.workload, [m.solo_us for m in session.measured], session.normal.alone)
+    with Corun.prepare(*pair.parted, settings) as session:
+        solo = solos(
+            pair.workload,
+            [m.solo_us for m in session.calibration.chosen],
+            session.models.normal.alone,
+        )
     return replace(pair, workload=pair.workload.at_load(PAPER_LOADS[pair.name], solo))
 
 
@@ -178,8 +182,8 @@ def rows_of(pair: Pair, asked: Asked, sms: int | None) -> Iterator[Row]:
                 measure_seconds=asked.measure,
             )
             try:
-                with Corun(critical, normal, settings, curves) as session:
-                    curves = session.curves if promises else curves
+                with Corun.prepare(critical, normal, settings, curves) as session:
+                    curves = session.calibration.curves if promises else curves
                     for seed in asked.seeds:
                         yield row(pair, asked, session, bound, seed)
             except TilewrightError as error:
@@ -229,7 +233,7 @@ def row(
         asked.seconds, seed, [s.arrival for s in streams.normal],
     )  # fmt: skip
     critical = list(zip(streams.critical, result.critical, strict=True))
-    solo = solos(streams, [one.solo_us for one in result.critical], session.normal.alone)
+    solo = solos(streams, [one.solo_us for one in result.critical], session.models.normal.alone)
     closed = any(s.arrival.clients for s in streams.critical)
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
     answered = [(s, answer) for s, one in critical for answer in one.answered]
@@ -237,9 +241,9 @@ def row(
     waited = tail([a.waited for _, a in answered])
     service = tail([a.slowdown for _, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
-    used = session.settings
-    found: Row = setting(pair, asked, session.policy.name, used.sms, bound, seed) | {
-        "l2_kept": session.persistent.share if session.persistent else None,
+    used = session.models.settings
+    found: Row = setting(pair, asked, session.models.policy.name, used.sms, bound, seed) | {
+        "l2_kept": session.models.persistent.share if session.models.persistent else None,
         "p50": waited.p50,
         "p99": waited.p99,
         "p999": waited.p999,
@@ -277,7 +281,7 @@ def occupancy_of(pair: Pair, asked: Asked, sms: int | None, name: str) -> float:
         l2_persistence=asked.l2_persistence, measure_seconds=asked.measure / 4,
     )  # fmt: skip
     streams = pair.workload
-    with Corun(*pair.parted, settings) as session:
+    with Corun.prepare(*pair.parted, settings) as session:
         result = session.run(
             [s.arrival for s in streams.critical], WATCHED * asked.seconds, 0,
             [s.arrival for s in streams.normal],

@@ -358,7 +358,7 @@ def test_every_policy_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
         measure_seconds=0.01, lease_ms=6e4,
     )  # fmt: skip
     critical, normal = bundles
-    with Corun(critical, [normal], settings) as session:
+    with Corun.prepare(critical, [normal], settings) as session:
         enough = all_ran if settings.watched else all_answered
         result = run_until(enough, session.run, ClosedLoop())
     (one,) = result.critical
@@ -367,8 +367,8 @@ def test_every_policy_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure_curves.save(session.measured, tmp_path / "curves.json")
-        assert measure_curves.load(tmp_path / "curves.json") == session.measured
+        measure_curves.save(session.calibration.chosen, tmp_path / "curves.json")
+        assert measure_curves.load(tmp_path / "curves.json") == session.calibration.chosen
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -394,11 +394,11 @@ def test_every_policy_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Pa
     settings = Settings(POLICIES[name], sms=8, max_slowdown=1e3, phases=2,
                         watched=watched, measure_seconds=0.2)  # fmt: skip
     critical, normal = bundles
-    with Corun(critical, [normal], settings) as session:
+    with Corun.prepare(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.5)
     (one,) = result.critical
     assert len(one.answered) > 10
     assert one.overdue == one.refused == 0
     assert result.inferences[0] > 0
     if watched:
-        assert len({span.sm for span in result.spans}) <= session.sms
+        assert len({span.sm for span in result.spans}) <= session.models.devices.sms

@@ -247,6 +247,7 @@ def test_a_request_is_answered_whatever_fails_of_others(pair: Pair) -> None:
 def test_a_source_of_normal_work_that_fails_is_told() -> None:
     agent: Any = SimpleNamespace(ask=lambda: broken(None))
     asking = NormalLoad(agent, [0.0, 0.0], threading.Event())
+    asking.start()
     asking.join(PATIENCE)
     with pytest.raises(HostError, match="this one"):
         asking.check()
@@ -263,6 +264,7 @@ def test_requests_that_are_late_end_when_they_are_told_to() -> None:
     late: Any = SimpleNamespace(clients=0, times=lambda seconds, seed: (0.0,) * 1000)
     agent: Any = SimpleNamespace(request=request)
     load = CriticalLoad(agent, late, PATIENCE, 0, stop)
+    load.start()
     assert load.over.wait(PATIENCE)
     load.check()
     assert len(load.answered) == 1

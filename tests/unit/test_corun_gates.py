@@ -178,9 +178,9 @@ def test_a_session_takes_gates_where_the_bound_needs_them(
         start(device, task)
 
     passed, start = list[bool](), CpuDevice.start
-    monkeypatch.setattr("tilewright.elastic.corun.measure", measured)
+    monkeypatch.setattr("tilewright.elastic.calibration.measure", measured)
     critical, normal = bundles
-    with Corun(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
+    with Corun.prepare(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
         assert session.concurrency == Concurrency(2, True)
         monkeypatch.setattr(CpuDevice, "start", counted)
         with session.background(0) as busy:

@@ -5,6 +5,7 @@ Nothing here is timed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 import pytest
 from cli_call import Called
 from helpers.corun_until import all_answered, command_until, run_until
-from helpers.waiting import until
+from helpers.waiting import PATIENCE, until
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
@@ -50,7 +51,7 @@ def curves_of(models: Sequence[Path | str], /, **changed: Any) -> Measured:
 def session(bundles: tuple[Path, Path]) -> Iterator[Corun]:
     critical, normal = bundles
     several = [CriticalSettings(critical), CriticalSettings(critical, 2e7, DEADLINE_MS, priority=1)]
-    with Corun(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
+    with Corun.prepare(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
         yield made
 
 
@@ -80,10 +81,30 @@ def test_several_critical_models_have_bounds_of_their_own(
     assert result.duty == pytest.approx(solo / (result.seconds * 1e6))
 
 
+def test_a_normal_model_that_may_not_join_ends_those_that_run(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    critical, normal = bundles
+    join = Coordinator.join
+
+    def refused(coordinator: Coordinator, task: Any, sink: Any) -> None:
+        if task.name == "normal 1":
+            raise AdmissionRefused("there is no place", hint="Leave")
+        join(coordinator, task, sink)
+
+    measured = curves_of((critical, normal, normal), concurrency=Concurrency(2))
+    with Corun.prepare(critical, [normal] * 2, SETTINGS, [measured]) as session:
+        monkeypatch.setattr(Coordinator, "join", refused)
+        before = set(threading.enumerate())
+        with pytest.raises(AdmissionRefused, match="no place"):
+            session.run(ClosedLoop(), PATIENCE)
+        assert set(threading.enumerate()) <= before
+
+
 def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
-    with Corun(critical, [normal, normal], SETTINGS) as made:
-        (curves,) = made.measured
+    with Corun.prepare(critical, [normal, normal], SETTINGS) as made:
+        (curves,) = made.calibration.chosen
         assert [budget for budget, _ in curves.phases[0].curve.points] == [0, EVERYBODY]
         with made.background(EVERYBODY) as busy:
             until(lambda: all(agent.inferences for agent in busy.agents))
@@ -112,7 +133,7 @@ class Beside:
             f"{place}.normal.kernel_times", lambda _, launches, __: [10.0] * len(launches)
         )
         patch.setattr(f"{place}.normal.repeat_timing", lambda *_: [1.0])
-        patch.setattr(f"{place}.corun.measure", measured)
+        patch.setattr(f"{place}.calibration.measure", measured)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +157,7 @@ def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
     critical, normal = bundles
     settings = replace(SETTINGS, policy=policy, max_slowdown=bound, max_concurrent=asked)
-    with Corun(critical, [normal] * 3, settings) as session:
+    with Corun.prepare(critical, [normal] * 3, settings) as session:
         assert len(beside.asked) == len(set(beside.asked)) == tried
         assert session.concurrency == chosen
         if bound < 1.0:
@@ -163,9 +184,9 @@ def test_known_curves_are_chosen_from_and_what_is_missing_is_measured(
     ]:  # fmt: skip
         beside.asked.clear()
         settings = replace(SETTINGS, max_slowdown=bound)
-        with Corun(critical, [normal] * 3, settings, known) as session:
+        with Corun.prepare(critical, [normal] * 3, settings, known) as session:
             assert (beside.asked, session.concurrency) == (asked, chosen)
-            known = session.curves
+            known = session.calibration.curves
     assert [each.concurrency for each in known] == [all_, gated, two, one]
 
 
@@ -174,16 +195,16 @@ def test_without_gates_the_other_choices_are_tried(
 ) -> None:
     """Streams that stop each other."""
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
-    monkeypatch.setattr("tilewright.elastic.corun.pass_gates", lambda *_: False)
+    monkeypatch.setattr("tilewright.elastic.calibration.pass_gates", lambda *_: False)
     critical, normal = bundles
-    with Corun(critical, [normal] * 3, replace(SETTINGS, max_slowdown=1.2)):
+    with Corun.prepare(critical, [normal] * 3, replace(SETTINGS, max_slowdown=1.2)):
         assert beside.asked == [Concurrency(3), Concurrency(2), Concurrency(1)]
 
 
 def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     told = list[tuple[str, int, int]]()
-    with Corun(critical, [normal] * 2, SETTINGS, show=lambda *part: told.append(part)):
+    with Corun.prepare(critical, [normal] * 2, SETTINGS, show=lambda *part: told.append(part)):
         pass
     assert told == [
         ("Loading normal models", 0, 2),
@@ -198,7 +219,7 @@ def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
 def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match="-1 normal models"):
-        Corun(critical, [normal], replace(SETTINGS, max_concurrent=-1))
+        Corun.prepare(critical, [normal], replace(SETTINGS, max_concurrent=-1))
 
 
 @pytest.mark.parametrize(
@@ -214,17 +235,19 @@ def test_curves_of_another_device_or_model_are_refused(
 ) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match=words):
-        Corun(critical, [normal], SETTINGS, [curves_of(bundles, **changed)])
+        Corun.prepare(critical, [normal], SETTINGS, [curves_of(bundles, **changed)])
     with pytest.raises(UsageError, match="2 slowdown curves for 1"):
-        Corun(critical, [normal], SETTINGS, [curves_of(bundles)] * 2)
+        Corun.prepare(critical, [normal], SETTINGS, [curves_of(bundles)] * 2)
     with pytest.raises(UsageError, match="other normal models"):
-        Corun(critical, [normal] * 3, SETTINGS, [curves_of(bundles, concurrency=Concurrency(3))])
+        Corun.prepare(
+            critical, [normal] * 3, SETTINGS, [curves_of(bundles, concurrency=Concurrency(3))]
+        )
 
 
 def test_models_of_as_many_kernels_have_curves_of_their_own(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match="another critical model"):
-        Corun(normal, [critical], SETTINGS, [curves_of(bundles)])
+        Corun.prepare(normal, [critical], SETTINGS, [curves_of(bundles)])
 
 
 def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
@@ -237,7 +260,7 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     measure_curves.save([curves_of(bundles)], curves)
 
     def stuck(self: Corun, *args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(self.models[0], "start", lambda *_: Stuck())
+        monkeypatch.setattr(self.models.critical[0].model, "start", lambda *_: Stuck())
         return run(self, *args, **more)
 
     monkeypatch.setattr(Corun, "run", stuck)

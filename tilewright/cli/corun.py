@@ -149,29 +149,30 @@ def corun(
             every = [*(one.path for one in chosen), *normal]
             paths = open_until.enter_context(_bundles(every, show))
             critical_models, others = _critical_settings(chosen, paths), paths[len(chosen) :]
-            models = Corun(critical_models, others, settings, known, show)
-        open_until.enter_context(models)
-        if curves is not None and models.curves != known:
-            measure_curves.save(models.curves, curves)
+            session = Corun.prepare(critical_models, others, settings, known, show)
+        open_until.enter_context(session)
+        if curves is not None and session.calibration.curves != known:
+            measure_curves.save(session.calibration.curves, curves)
         names = [one.path for one in chosen]
         with _shown(as_json, names) as on_result:
-            result = models.run(sources, seconds, seed, [ClosedLoop(clients)], on_result)
+            result = session.run(sources, seconds, seed, [ClosedLoop(clients)], on_result)
     shown = pictures.window(result.spans, SHOWN_US) if files else []
     if trace is not None:
         files[trace].write(pictures.trace(shown).encode())
     if timeline is not None:
         files[timeline].write(pictures.svg(shown, policy).encode())
     _require_ended(result)
+    persistent = session.models.persistent
     found = {
         "pair": " + ".join(path.stem for path in (*names, *normal)),
         "policy": policy,
-        "device": models.measured[0].device,
+        "device": session.calibration.chosen[0].device,
         "sms": sms,
         "clients": clients,
-        "max_concurrent": models.concurrency.max_concurrent,
-        "gated": models.concurrency.gated,
+        "max_concurrent": session.concurrency.max_concurrent,
+        "gated": session.concurrency.gated,
         "l2_persistence": l2_persistence,
-        "l2_kept": round(models.persistent.share, 4) if models.persistent else None,
+        "l2_kept": round(persistent.share, 4) if persistent else None,
     } | facts(result, names)
     gave_up = any(one.gave_up for one in result.critical)
     return Answer(found, view(found), AdmissionRefused.exit_code if gave_up else 0)

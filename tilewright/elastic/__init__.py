@@ -1,7 +1,8 @@
 """Runs several models on one GPU: critical models with a bound on their slowdown, and normal ones.
 
 * `policy/` makes the decisions, without clocks or devices.
-* `corun.py` runs bundles on a device; `broker/` does so for models of several processes.
+* `corun.py` runs bundles on a device; its steps: `loading.py`, `calibration.py`, `workload.py`.
+* `broker/` coordinates models of several processes.
 * `coordinator.py` and `agents.py` have the threads; `interpreter_priority.py` orders them.
 * `critical.py`, `normal.py`, `plans.py` and `gates.py` launch models.
 * `measure_curves.py`, `background.py` and `device_timing.py` measure slowdowns and times.

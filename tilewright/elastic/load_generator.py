@@ -34,7 +34,9 @@ def check_all(*every: Sequence[MayFail]) -> None:
 
 
 class CriticalLoad:
-    """Sends requests in threads of its own, and sets `over` at the end.
+    """Sends requests in threads of its own from `start` on, and sets `over` at the end.
+
+    stop: ends all requests early when it is set;  answered, refused, overdue: the requests so far
 
     A request that is due while another one runs counts as arrived at its due time, so its latency
     includes the wait.
@@ -53,8 +55,7 @@ class CriticalLoad:
         self.over = threading.Event()
         self._agent, self._stop = agent, stop
         self._failed: BaseException | None = None
-        self._begun = time.perf_counter()
-        self._until = self._begun + seconds
+        self._seconds, self._begun = seconds, 0.0
         times = arrival.times(seconds, seed)
         run = self._by_clock if not arrival.clients else self._closed_loop
         self._threads = [
@@ -63,13 +64,16 @@ class CriticalLoad:
         ]
         self._left = len(self._threads)
         self._lock = threading.Lock()
+
+    def start(self) -> None:
+        self._begun = time.perf_counter()
         for thread in self._threads:
             thread.start()
 
     def end(self) -> None:
         """Ends early; running requests finish first, unless they are stuck."""
         self._stop.set()
-        for thread in self._threads:
+        for thread in (each for each in self._threads if each.ident is not None):
             thread.join(timeout=self._agent.task.effective_lease_us / 1e6 + 5)
 
     @property
@@ -108,10 +112,11 @@ class CriticalLoad:
                 if self._stop.wait(max(0.0, left - EARLY_S)):
                     return
             self._request(now_us() - 1e6 * (time.perf_counter() - due) if late else None)
-        self._stop.wait(max(0.0, self._until - time.perf_counter()))
+        self._stop.wait(max(0.0, self._begun + self._seconds - time.perf_counter()))
 
     def _closed_loop(self, times: tuple[float, ...]) -> None:
-        while time.perf_counter() < self._until and not self._stop.is_set():
+        until = self._begun + self._seconds
+        while time.perf_counter() < until and not self._stop.is_set():
             self._request(None)
 
     def _request(self, arrived: float | None) -> None:
@@ -124,13 +129,13 @@ class CriticalLoad:
 
 
 class NormalLoad(threading.Thread):
-    """Asks a normal model for inferences at these times, in seconds from now, without waiting."""
+    """Asks a normal model for inferences at these times, in seconds from its start, and waits for
+    none of them."""
 
     def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self._failed: BaseException | None = None
         self._agent, self._times, self._stop_asking = agent, times, stop
-        self.start()
 
     def check(self) -> None:
         """Raises the error of a request, if there is one."""

@@ -1,4 +1,4 @@
-"""Settings of a run, and the devices that they need: a stream for each model.
+"""Settings of a session, and the devices that they need: a stream for each model.
 
 Input: settings, names of critical tasks, the number of normal ones.  Output: devices; and the
 choices of how many normal models run at once, and whether their runs have gates, in the order in
@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tilewright.base.errors import UsageError
 from tilewright.elastic.instrumented import BlockTrace, traced
 from tilewright.elastic.policy import Policy, policy_named
 from tilewright.elastic.policy.budgets import LEVELS
+from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 
@@ -25,7 +27,7 @@ CPU_SMS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run.
+    """Settings of a session.
 
     policy: the name of a policy, or a `Policy`
     sms: multiprocessors to use; None: all;  phases: the most phases, each with its own budget
@@ -36,6 +38,8 @@ class Settings:
     gap_s: expected seconds between critical requests; 0: no gap.  The models are measured alone
            with the same gaps.
     use_least_gap: the policy uses the least gap between requests, if the arrivals have one
+
+    Raises UsageError for numbers that are out of range.
     """
 
     policy: str | Policy = "tilewright"
@@ -53,6 +57,17 @@ class Settings:
     gap_s: float = 0.0
     use_least_gap: bool = True
     measure_seconds: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.phases <= MOST_PHASES:
+            raise UsageError(
+                f"there cannot be {self.phases} phases", hint=f"Give 1 to {MOST_PHASES}"
+            )
+        if self.max_concurrent is not None and self.max_concurrent < 0:
+            raise UsageError(
+                f"{self.max_concurrent} normal models cannot run at once",
+                hint="Give 0 (all) or more",
+            )
 
 
 @dataclass(frozen=True)
