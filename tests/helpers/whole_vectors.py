@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.vectors import (
+from tilewright.targets.gpu.vector_buffers import (
     needs_whole_vectors,
     packs_bytes,
     stored_singly,
     vectors,
 )
 from tilewright.targets.lite_space import WORD
+from tilewright.targets.vectors import LANES
 
 
 def wholes(fn: TileFn) -> dict[int, int]:

@@ -41,7 +41,7 @@ from tilewright.targets.gpu.joined.horizontal_fusion import fuse_horizontally
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
-from tilewright.targets.gpu.vectors import vectors
+from tilewright.targets.gpu.vector_buffers import vectors
 from tilewright.targets.scalar_lowering import lower as plainly
 from tilewright.targets.wgsl.emit import WORDS
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from math import prod
+from math import ceil, prod
 
 from tilewright.base.dtypes import I32
 from tilewright.kernel import loops as l
@@ -30,7 +30,7 @@ from tilewright.kernel.expr import (
 )
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
 from tilewright.kernel.gathers import with_guarded_reads
-from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index, unflatten
 from tilewright.kernel.loops import Scratch, Stmt, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import read_by, rewrite
@@ -249,6 +249,41 @@ class Builder:
             if orelse is not None:
                 orelse()
         self.choose((bound,), yes, no)
+
+    @contextmanager
+    def only_if(self, bounds: tuple[Bound, ...]) -> Iterator[None]:
+        """Statements added meanwhile run only if all bounds hold.  Bounds that always hold cost
+        nothing."""
+        unsure = tuple(bound for bound in bounds if not bound.always)
+        if not unsure:
+            yield
+            return
+        with self.branch() as then:
+            yield
+        self.choose(unsure, then)
+
+    @contextmanager
+    def only_below(self, number: Index, count: int) -> Iterator[Index]:
+        """Gives the number as an index below `count`.  Statements added meanwhile run only if it is
+        below."""
+        bound = Bound(number, count)
+        if bound.always:
+            yield number
+            return
+        with self.branch() as then:
+            yield self.within(number, count)
+        self.choose((bound,), then)
+
+    def points_of_thread(self, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Index, ...]]]:
+        """Assigns the points of a shape to threads: yields a number and this thread's point, in
+        turn.
+
+        Neighbouring threads have neighbouring points.  Statements added meanwhile run only if the
+        point exists.
+        """
+        for n in range(ceil(prod(shape) / self.threads)):
+            with self.only_below(self.thread + n * self.threads, prod(shape)) as flat:
+                yield n, unflatten(flat, shape)
 
     def let(self, value: Index, stem: str = "i") -> Index:
         """Name an index value, in the outermost scope that knows all its variables."""

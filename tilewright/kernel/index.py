@@ -11,7 +11,7 @@ Not a general solver: what the ranges cannot simplify stays as a division or rem
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tilewright.base.fast_records import computed, record
@@ -276,3 +276,22 @@ def unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
         result.append(flat % extent)
         flat = flat // extent
     return tuple(reversed(result))
+
+
+def multi_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The multi-index of an offset.  Beyond the end only its first part grows."""
+    inner = math.prod(shape[1:])
+    return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
+
+
+def is_multiple(at: Index, of: int) -> bool:
+    """True if an index is certainly a multiple of `of`."""
+    return at.const % of == 0 and all(
+        c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and is_multiple(atom.value, of))
+        for atom, c in at.terms
+    )
+
+
+def are_adjacent(run: Sequence[Index]) -> bool:
+    """True if each index is certainly one more than the index before it."""
+    return all(at == run[0] + i for i, at in enumerate(run))

@@ -35,7 +35,7 @@ from tilewright.targets.gpu.gpu_target import (
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
-from tilewright.targets.gpu.vectors import alignments
+from tilewright.targets.gpu.vector_buffers import alignments
 from tilewright.targets.gpu.workgroup_limits import MATRIX, WARPGROUP, subgroup_feature
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant, numbers_of

@@ -35,7 +35,7 @@ from tilewright.targets.brace_text import at, body, condition
 from tilewright.targets.c_family import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import mma, wgmma
 from tilewright.targets.gpu.gpu_target import workgroup_threads
-from tilewright.targets.gpu.vectors import packs_bytes
+from tilewright.targets.gpu.vector_buffers import packs_bytes
 
 #: Tensors with fewer elements have 32-bit indices.
 MOST_ELEMENTS = 2**31

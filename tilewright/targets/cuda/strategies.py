@@ -23,9 +23,9 @@ from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import RegisterGemm
 from tilewright.targets.gpu.tile.addressing import operands
-from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import CORES, WARP, WARPGROUP, WorkgroupLimits
 from tilewright.targets.lite_space import LINE_BYTES, Core
+from tilewright.targets.vectors import LANES
 
 #: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
 WIDE = (64, 128, 128)

@@ -20,7 +20,7 @@ from tilewright.plan import Program
 from tilewright.targets.gpu.gpu_target import GROUP_THREADS, WorkgroupTarget
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
-from tilewright.targets.gpu.vectors import needs_whole_vectors
+from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES
 from tilewright.targets.lite_space import WORD
 from tilewright.targets.protocol import Code, Facts, setting, slots_of

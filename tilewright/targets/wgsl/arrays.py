@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.gpu.vectors import stored_singly, vectors
+from tilewright.targets.gpu.vector_buffers import stored_singly, vectors
 
 #: The model's own array; the array of a bank, which is read-only.
 MEMORY, WEIGHTS = "memory", "weights"

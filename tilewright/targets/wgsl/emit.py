@@ -29,7 +29,7 @@ from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, 
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.brace_text import Dialect, at, body, value_of
 from tilewright.targets.gpu.gpu_target import workgroup_threads
-from tilewright.targets.gpu.vectors import packs_bytes, vectors
+from tilewright.targets.gpu.vector_buffers import packs_bytes, vectors
 from tilewright.targets.wgsl.arrays import MEMORY, Arrays, entry
 from tilewright.targets.wgsl.calls import (
     ANY,

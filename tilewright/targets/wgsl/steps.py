@@ -16,10 +16,10 @@ from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.joined.joints import Joint, joint_alternatives
 from tilewright.targets.gpu.memory.gpu_memory import Location
-from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.vectors import needs_whole_vectors
+from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.scalar_lowering import numbers_of
+from tilewright.targets.vectors import LANES
 from tilewright.targets.wgsl.arrays import MOST, WEIGHTS, annex
 from tilewright.targets.wgsl.emit import module
 

@@ -61,13 +61,7 @@ from tilewright.targets.gpu.attention.scores import (
     result,
     scale,
 )
-from tilewright.targets.gpu.tile.staging import (
-    LANES,
-    are_whole_vectors,
-    guarded,
-    inside,
-    shared_out,
-)
+from tilewright.targets.vectors import LANES, are_whole_vectors, guarded
 
 #: Gives the four elements from a line and an offset in it.
 Vector = Callable[[Index, Index], Expr]
@@ -339,7 +333,7 @@ class _TwoPassSoftmaxTile:
         time."""
         b, s = self.b, self.s
         self._share("total", add)
-        with inside(b, (Bound(self.part, 1),)):
+        with b.only_if((Bound(self.part, 1),)):
             b.store(self.rows, self.row, scale(self.kernel, Reg("total", F32)))
         for begin in range(0, self.across, self.keys_across):
             count = min(self.keys_across, self.across - begin)
@@ -353,9 +347,9 @@ class _TwoPassSoftmaxTile:
         """Stores `width` columns, from `begin` on, of each subgroup's part of the columns."""
         b, s, form = self.b, self.s, self.form
         shape = (s.x1, s.along, width // LANES)
-        for _, (line, along, four) in shared_out(b, shape):
+        for _, (line, along, four) in b.points_of_thread(shape):
             row = self.first + line
-            with inside(b, (Bound(row, form.m.extent),)):
+            with b.only_if((Bound(row, form.m.extent),)):
                 at = self._score_at(line, along * (s.y1 // s.along) + four * LANES)
                 b.set("sums", Load(self.scores, at, F32, LANES))
                 b.set("all", Load(self.rows, line, F32))
@@ -418,5 +412,5 @@ def _eight(first: Expr, second: Expr) -> Expr:
 def _units(b: Builder, lines: int, width: int) -> Iterator[tuple[int, Index, Index]]:
     """Number, line and first element of each of this thread's units.  Neighbouring threads have
     neighbouring units."""
-    for n, (line, at) in shared_out(b, (lines, width // EIGHT)):
+    for n, (line, at) in b.points_of_thread((lines, width // EIGHT)):
         yield n, line, at * EIGHT

@@ -54,8 +54,9 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.staging import are_whole_vectors, guarded, inside, over_swaps
+from tilewright.targets.gpu.tile.staging import reduce_by_swaps
 from tilewright.targets.masks import last_seen
+from tilewright.targets.vectors import are_whole_vectors, guarded
 
 #: A function of two numbers.
 Op = Callable[[Expr, Expr], Expr]
@@ -193,7 +194,7 @@ class _OneRowTile:
                 b.set("other", Swapped(Reg("given", F32), bits))
                 b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
-        over_swaps(b, _dot(0), "other", add, bits, self.dealt.each)
+        reduce_by_swaps(b, _dot(0), "other", add, bits, self.dealt.each)
 
     def _score(self, block: Index) -> None:
         """Stores the score of this thread's key in shared memory, and updates `high`, the
@@ -204,7 +205,7 @@ class _OneRowTile:
         there = self.at | {self.form.keys: key}
         b.set("score", argument(self.form, _dot(0), there, self._seen(key)))
         b.set("high", larger(Reg("high", F32), Reg("score", F32)))
-        with inside(b, (Bound(b.thread % each, keys),)):
+        with b.only_if((Bound(b.thread % each, keys),)):
             b.store(self.scores, key, Reg("score", F32))
 
     # ---- softmax ---------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ class _OneRowTile:
         b.set("total", Const(0.0, F32))
         with self._blocks(b.threads) as block:
             key = block * b.threads + b.thread
-            with inside(b, self._seen(key)):
+            with b.only_if(self._seen(key)):
                 b.set(score.name, power(Load(self.scores, key, F32), Reg("high", F32)))
                 b.store(self.scores, key, score)
                 b.set("total", add(Reg("total", F32), score))
@@ -226,8 +227,8 @@ class _OneRowTile:
         area: the shared memory through which subgroups pass their partial results
         """
         b, reg = self.b, Reg(name, F32)
-        over_swaps(b, reg, "other", op, 1, self.s.width)
-        with inside(b, (Bound(b.thread % self.s.width, 1),)):
+        reduce_by_swaps(b, reg, "other", op, 1, self.s.width)
+        with b.only_if((Bound(b.thread % self.s.width, 1),)):
             b.store(self.shared, b.thread // self.s.width + area, reg)
         b.add(Barrier())
         for n in range(self.subgroups):
@@ -263,7 +264,7 @@ class _OneRowTile:
         b, dealt = self.b, self.dealt
         own = [_context(c) for c in range(dealt.lanes)]
         for reg in own:
-            over_swaps(b, reg, "other", add, dealt.owners, self.s.width)
+            reduce_by_swaps(b, reg, "other", add, dealt.owners, self.s.width)
         if dealt.parts == 1:
             return
         each = b.threads // dealt.parts
@@ -271,10 +272,10 @@ class _OneRowTile:
         def place(part: Index, unit: Index) -> Index:
             return (part * dealt.units + unit) * dealt.lanes
 
-        with inside(b, (Bound(b.thread % each, dealt.units),)):
+        with b.only_if((Bound(b.thread % each, dealt.units),)):
             b.store(self.contexts, place(b.thread // each, b.thread % each), vector(own))
         b.add(Barrier())
-        with inside(b, (Bound(b.thread, dealt.units),)):
+        with b.only_if((Bound(b.thread, dealt.units),)):
             for part in range(dealt.parts):
                 other = Reg("others", F32, dealt.lanes)
                 b.set(
@@ -286,7 +287,7 @@ class _OneRowTile:
 
     def _store(self) -> None:
         b, dealt, store = self.b, self.dealt, self.kernel.store
-        with inside(b, (Bound(b.thread, dealt.units),)):
+        with b.only_if((Bound(b.thread, dealt.units),)):
             b.set("all", scale(self.kernel, Reg("total", F32)))
             for c in range(dealt.lanes):
                 there = self.at | {self.form.n: self.column + c}

@@ -15,7 +15,7 @@ from tilewright.kernel.form import Attention, classify, form_as, in_halves
 from tilewright.kernel.loops import MatrixUnit, Scratch
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.tile.addressing import may_trap
-from tilewright.targets.gpu.tile.staging import LANES, PAD, are_whole_vectors
+from tilewright.targets.gpu.tile.staging import PAD
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MATRIX,
@@ -33,6 +33,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.vectors import LANES, are_whole_vectors
 
 #: The default number of threads in a group.
 THREADS = 128

@@ -28,8 +28,8 @@ from tilewright.kernel.form import Attention, in_halves
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.gpu.tile.staging import guarded
 from tilewright.targets.masks import last_seen
+from tilewright.targets.vectors import guarded
 
 
 def argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) -> Expr:

@@ -44,13 +44,7 @@ from tilewright.targets.gpu.attention.scores import (
     vector,
 )
 from tilewright.targets.gpu.tile.addressing import add_up
-from tilewright.targets.gpu.tile.staging import (
-    LANES,
-    are_whole_vectors,
-    guarded,
-    inside,
-    shared_out,
-)
+from tilewright.targets.vectors import LANES, are_whole_vectors, guarded
 
 #: A function of two numbers.
 Op = Callable[[Expr, Expr], Expr]
@@ -116,7 +110,7 @@ class _OnlineSoftmaxTile:
         """Copies the tile's query rows to shared memory, depth outermost; rows beyond the end are
         0."""
         b, form, shape = self.b, self.form, (len(self.groups), self.form.depth.extent)
-        for _, (group, d) in shared_out(b, shape):
+        for _, (group, d) in b.points_of_thread(shape):
             rows = [self.first + group * self.lanes + i for i in range(self.lanes)]
             ats = [self._at(form.q, {form.m: row, form.depth: d}) for row in rows]
             values = [
@@ -236,7 +230,7 @@ class _OnlineSoftmaxTile:
         while count > 1:
             fan = min(FAN, count)
             count //= fan
-            with inside(b, (Bound(b.thread, count),)):
+            with b.only_if((Bound(b.thread, count),)):
                 for g in self.groups:
                     b.set(self._reg(name, g).name, shared(b.thread, g))
                     for other in range(1, fan):
@@ -256,7 +250,7 @@ class _OnlineSoftmaxTile:
         b, form, own_columns = self.b, self.form, self.columns
         keys = min(self.s.y1, form.keys.extent) if self.blocks == 1 else self.s.y1
         count = ceil(keys / own_columns.slices)
-        with inside(b, (Bound(self.part, own_columns.slices),)):
+        with b.only_if((Bound(self.part, own_columns.slices),)):
             if self.blocks > 1:
                 for c in range(own_columns.width):
                     for g in self.groups:
@@ -294,11 +288,11 @@ class _OnlineSoftmaxTile:
     def _store(self) -> None:
         b, form, width = self.b, self.form, self.columns.width
         wide = width > 1 and are_whole_vectors(self.kernel.store, form.n)
-        with inside(b, (Bound(self.part, 1),)):
+        with b.only_if((Bound(self.part, 1),)):
             for g in self.groups:
                 for i in range(self.lanes):
                     row = self.first + (g * self.lanes + i)
-                    with inside(b, (Bound(row, form.m.extent),)):
+                    with b.only_if((Bound(row, form.m.extent),)):
                         b.set("all", scale(self.kernel, lane(self._reg("total", g), i)))
                         for c in range(width):
                             b.compute(f"o{c}", self._value(c, g, i, row))

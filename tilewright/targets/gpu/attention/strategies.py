@@ -29,7 +29,6 @@ from tilewright.targets.gpu.attention.schedule import (
     shared_of_row,
 )
 from tilewright.targets.gpu.strategy import DefaultWorkgroupStrategy, WorkgroupStrategy, nearby
-from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
     COMMON_UNITS,
     CORES,
@@ -42,6 +41,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.masks import last_seen
+from tilewright.targets.vectors import LANES
 
 #: Values tried for some rows: query rows of a tile, keys of a block, threads, threads that share a
 #: dot product, and groups that divide a head's columns.

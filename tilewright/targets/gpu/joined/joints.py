@@ -27,9 +27,9 @@ from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
 from tilewright.targets.gpu.tile.addressing import Places, may_trap, operands
-from tilewright.targets.gpu.tile.staging import LANES, are_whole_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.vectors import LANES, are_whole_vectors
 
 #: The most steps side by side.  All are short: a long step gains nothing from being joined.
 MOST_BESIDE = 8

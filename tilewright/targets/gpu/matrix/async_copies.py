@@ -31,7 +31,7 @@ from tilewright.targets.gpu.matrix.operands import (
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
 from tilewright.targets.gpu.tile.addressing import TilePosition
-from tilewright.targets.gpu.tile.staging import OperandTile, inside, shared_out
+from tilewright.targets.gpu.tile.staging import OperandTile
 from tilewright.targets.lite_space import LINE_BYTES
 
 
@@ -93,7 +93,7 @@ class CopiedOperand:
         else:
             panel = self.panel or width
             shape = (width // panel, depth, panel // operand.units)
-        for _, at in shared_out(self.b, shape):
+        for _, at in self.b.points_of_thread(shape):
             if operand.along:
                 yield at[0], at[1] * operand.units
             else:
@@ -142,7 +142,7 @@ class CopiedTile(MatrixTile):
 
     def _copy(self, block: Index, blocks: int) -> None:
         """Copies a block, if it exists."""
-        with inside(self.b, (Bound(block, blocks),)):
+        with self.b.only_if((Bound(block, blocks),)):
             stage = self.b.let(block % self.s.stages, "stage")
             for side in self.sides:
                 side.copy(stage, block)

@@ -13,11 +13,11 @@ from math import ceil
 from tilewright.base.dtypes import F16, DType
 from tilewright.kernel.expr import Expr, Load
 from tilewright.kernel.form import ByteContraction, classify
-from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
-from tilewright.targets.gpu.tile.staging import OperandTile, are_adjacent, multiple
+from tilewright.targets.gpu.tile.staging import OperandTile
 from tilewright.targets.lite_space import WORD
 
 #: Bytes of one copy; the numbers of stages that are tried.
@@ -88,7 +88,7 @@ def _operand_layout(
             for i in range(units)
             for part in range(operand.group)
         ]
-        if whole and are_adjacent(run) and multiple(run[0], operand.lanes):
+        if whole and are_adjacent(run) and is_multiple(run[0], operand.lanes):
             return operand
     return None
 

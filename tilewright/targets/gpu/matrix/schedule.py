@@ -21,7 +21,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
 from tilewright.targets.gpu.matrix.operands import COPY_BYTES, STAGES, most_bytes, operand_layouts
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, of_bytes, of_floats, of_halves
-from tilewright.targets.gpu.tile.staging import LANES, PAD
+from tilewright.targets.gpu.tile.staging import PAD
 from tilewright.targets.gpu.workgroup_limits import (
     LARGER_SHARED_SIZES,
     MATRIX,
@@ -37,6 +37,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.lite_space import LINE_BYTES, WORD
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.vectors import LANES
 
 #: Elements between rows of a warp group's results in shared memory.
 WIDE_PAD = 8

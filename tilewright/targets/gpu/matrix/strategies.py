@@ -29,7 +29,6 @@ from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.schedule import BANDS, Sizes
 from tilewright.targets.gpu.strategy import UNUSUAL, WorkgroupStrategy
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
-from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
     COMMON_UNITS,
     CORES,
@@ -38,6 +37,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     WorkgroupLimits,
 )
 from tilewright.targets.lite_space import Core
+from tilewright.targets.vectors import LANES
 
 #: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
 FEW_BITS = (16, 8, 16, 32)

@@ -36,7 +36,8 @@ from tilewright.targets.gpu.matrix.vector_staging import staged_in_vectors
 from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP
 from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides
-from tilewright.targets.gpu.tile.staging import LANES, PAD, StagedOperand, own, shared_out, staged
+from tilewright.targets.gpu.tile.staging import PAD, StagedOperand, staged
+from tilewright.targets.vectors import LANES
 
 
 class Area(Protocol):
@@ -127,7 +128,7 @@ class MatrixTile(ABC):
             b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
             b.add(barrier)
             for n in range(ceil(units / threads)):
-                with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
+                with b.only_below(self.slice * s.width + self.lane + n * threads, units) as flat:
                     down, across = unflatten(flat, (s.m, s.n // LANES))
                     row = (self.down * s.rows + i) * s.m + down
                     col = (self.along * s.columns + j) * s.n + across * LANES
@@ -216,7 +217,7 @@ class _Words(Bytes):
         adjacent."""
         panel = self.panel or 1
         shape = (self.piece.width // panel, depth, panel)
-        for n, (major, step, minor) in shared_out(self.b, shape):
+        for n, (major, step, minor) in self.b.points_of_thread(shape):
             yield n, major * panel + minor, step
 
 

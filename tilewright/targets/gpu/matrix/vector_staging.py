@@ -13,17 +13,10 @@ from math import ceil
 
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
-from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.spec import EIGHT, Kernel
-from tilewright.targets.gpu.tile.staging import (
-    LANES,
-    Floats,
-    Integers,
-    StagedOperand,
-    are_adjacent,
-    multiple,
-    shared_out,
-)
+from tilewright.targets.gpu.tile.staging import Floats, Integers, StagedOperand
+from tilewright.targets.vectors import LANES
 
 
 def staged_in_vectors(
@@ -93,7 +86,7 @@ class _Lines(_InLines, Floats):
         p, load = self.piece, self.load
         q, k = index(Var("q", p.extent)), index(Var("k", ceil(p.steps / EIGHT))) * EIGHT
         run = [load.index.substitute(p.point(q, k + i)) for i in range(EIGHT)]
-        whole = p.steps % EIGHT == 0 and are_adjacent(run) and multiple(run[0], EIGHT)
+        whole = p.steps % EIGHT == 0 and are_adjacent(run) and is_multiple(run[0], EIGHT)
         if whole and load.dtype == F16:
             self.lanes = EIGHT
 
@@ -123,5 +116,5 @@ class _Lines(_InLines, Floats):
 
     def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, row and first step of each unit; neighbouring threads have neighbouring units."""
-        for n, (place, step) in shared_out(self.b, (self.piece.width, depth // EIGHT)):
+        for n, (place, step) in self.b.points_of_thread((self.piece.width, depth // EIGHT)):
             yield n, place, step * EIGHT

@@ -15,7 +15,7 @@ from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Load, Reg
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import EIGHT, Kernel
-from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.vectors import LANES
 
 
 def lower(kernel: Kernel) -> TileFn | None:

@@ -19,12 +19,12 @@ from math import prod
 from tilewright.base.dtypes import F32, I32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Bound, Const, Expr, Guard, Lane, Lanes, Load, Reg
-from tilewright.kernel.index import Gathered, Index, Var, index, stride, unflatten
+from tilewright.kernel.index import Gathered, Index, Var, index, is_multiple, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
-from tilewright.targets.gpu.tile.staging import LANES, multiple
+from tilewright.targets.vectors import LANES
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Read:
     def whole(self) -> bool:
         first = self.places[0]
         steps = all(at == first + n for n, at in enumerate(self.places))
-        return steps and multiple(first) and self.load.dtype in (F32, I32)
+        return steps and is_multiple(first, LANES) and self.load.dtype in (F32, I32)
 
 
 def suits(kernel: Kernel) -> bool:
@@ -57,7 +57,9 @@ def suits(kernel: Kernel) -> bool:
         return False
     vectors = [read for read in _reads(kernel) if not read.same]
     wide = all(read.whole and not _waits(kernel, read.load) for read in vectors)
-    return bool(vectors) and wide and multiple(kernel.store.substitute(_points(kernel)[0]))
+    return (
+        bool(vectors) and wide and is_multiple(kernel.store.substitute(_points(kernel)[0]), LANES)
+    )
 
 
 def lower(kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:

@@ -21,11 +21,11 @@ from math import ceil, prod
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, dtype_of, identity, step
 from tilewright.kernel.extents import is_limited, limited_first, points
-from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.index import Index, Var, index, multi_index, stride, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.tile.staging import inside, multi_index, over_swaps
+from tilewright.targets.gpu.tile.staging import reduce_by_swaps
 
 #: The number of parts that a thread combines between two barriers.
 FAN = 4
@@ -119,10 +119,10 @@ def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | Non
         # All loads come before all stores: a compiler must assume that a store changes what is
         # loaded.
         for n, (at, bounds) in enumerate(points_of):
-            with inside(b, bounds):
+            with b.only_if(bounds):
                 b.compute(f"value{n}", _value(settled, at))
         for n, (at, bounds) in enumerate(points_of):
-            with inside(b, bounds):
+            with b.only_if(bounds):
                 value = Reg(f"value{n}", dtype_of(kernel.value))
                 b.store(0, kernel.store.substitute(at), value)
     parts = threads // max(1, width)
@@ -165,7 +165,7 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
     while count > 1:
         fan = min(FAN, count)
         count //= fan
-        with inside(b, (Bound(b.thread, count),)):
+        with b.only_if((Bound(b.thread, count),)):
             for other in range(1, fan):
                 part = Load(area, b.thread + other * count, reg.dtype)
                 b.set(reg.name, step(op, reg, part))
@@ -176,10 +176,10 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
 
 def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
     """Combines `reg` within subgroups by exchange, then over subgroups through the area."""
-    over_swaps(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
+    reduce_by_swaps(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
     if b.threads == width:
         return
-    with inside(b, (Bound(b.thread % width, 1),)):
+    with b.only_if((Bound(b.thread % width, 1),)):
         b.store(area, b.thread // width, reg)
     b.add(Barrier())
     b.set(reg.name, identity(stage.op, reg.dtype, 1))

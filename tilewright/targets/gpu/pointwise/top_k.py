@@ -40,7 +40,6 @@ from tilewright.targets.gpu.pointwise.reductions import (
     TOGETHER,
     over_threads,
 )
-from tilewright.targets.gpu.tile.staging import inside
 from tilewright.targets.top_k import before
 
 #: The number of values of two bits.
@@ -183,7 +182,7 @@ class _Row:
                 b.set(goal.name, _i32("where", holds, _i32("min", reg, self.wanted), goal))
                 b.set(reg.name, _i32("add", reg, _i32("where", holds, 1, 0)))
             place = b.read(goal, self.wanted + 1, "place")
-            with inside(b, (Bound(place, self.wanted),)):
+            with b.only_if((Bound(place, self.wanted),)):
                 b.store(0, self.result(place), IndexValue(at, I32))
         b.add(Barrier())
 
@@ -194,7 +193,7 @@ class _Row:
         end = b.let_min(begin + each, index(self.length))
         with self._numbers(begin, end) as numbers:
             for at, number in numbers:
-                with inside(b, (Bound(end - at - 1, each),)):
+                with b.only_if((Bound(end - at - 1, each),)):
                     yield at, number
 
     def _begin(self, smaller: Reg, equal: Reg) -> None:
@@ -246,7 +245,7 @@ class _Row:
                 other = _i32("sub", _i32("add", ends, block), _i32("add", number, 1))
             b.set(second.name, _i32("min", other, self.wanted))
             right = b.read(second, self.wanted + 1, "right")
-            with inside(b, (Bound(right, self.wanted),)):
+            with b.only_if((Bound(right, self.wanted),)):
                 self._exchange(b.read(first, self.wanted, "left"), right)
         b.add(Barrier())
 

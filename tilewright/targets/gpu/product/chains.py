@@ -20,22 +20,17 @@ from typing import TypeVar
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
-from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.index import Index, are_adjacent, index, is_multiple, unflatten
 from tilewright.kernel.loops import Barrier
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.pointwise.reductions import reduce_stage
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.tile.addressing import Places, operands
-from tilewright.targets.gpu.tile.staging import (
-    LANES,
-    are_adjacent,
-    in_lanes,
-    multiple,
-    panel_of,
-)
+from tilewright.targets.gpu.tile.staging import panel_of
 from tilewright.targets.gpu.workgroup_limits import beyond
 from tilewright.targets.lite_space import WORD
+from tilewright.targets.vectors import LANES, in_lanes
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ class OperandRows:
     def loads_vector(self, row: Index, step: Index) -> bool:
         """True if one vector load reads four steps, beginning at `step`."""
         ats = [self._at(row, step + n) for n in range(LANES)]
-        return are_adjacent(ats) and multiple(ats[0])
+        return are_adjacent(ats) and is_multiple(ats[0], LANES)
 
     def read(self, row: int, step: Index, lanes: int = 1) -> Expr:
         """One step of a row, or four steps as a vector."""

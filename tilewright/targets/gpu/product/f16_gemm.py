@@ -15,7 +15,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule
-from tilewright.targets.gpu.tile.staging import LANES, StagedOperand
+from tilewright.targets.gpu.tile.staging import StagedOperand
+from tilewright.targets.vectors import LANES
 
 
 def lower(kernel: Kernel, schedule: F16GemmSchedule) -> TileFn:

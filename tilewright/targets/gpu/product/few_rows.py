@@ -26,7 +26,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.tile.addressing import Places, SumStore, add_up, operands
-from tilewright.targets.gpu.tile.staging import LANES, StagedOperand, columns, guarded, inside
+from tilewright.targets.gpu.tile.staging import StagedOperand, columns
+from tilewright.targets.vectors import LANES, guarded
 
 
 def columns_alone(kernel: Kernel) -> StagedOperand:
@@ -83,7 +84,7 @@ class FewRowsTile:
         """The columns of each product, in turn.  Statements added meanwhile run only in its
         threads."""
         for n, side in enumerate(self.sides):
-            with inside(self.b, self._having(n)):
+            with self.b.only_if(self._having(n)):
                 yield side
 
     def _having(self, number: int) -> tuple[Bound, ...]:
@@ -101,15 +102,15 @@ class FewRowsTile:
         add_up(b, self.part, s.slices, area, sums, place, s.fan)
         given = {chain.given: Reg("given", F32, LANES)} if chain.given else {}
         if given:
-            with inside(
-                b, (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
+            with b.only_if(
+                (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
             ):
                 output = SumStore(b, chain.products[0], self.places[0])
                 for i in self.rows:
                     b.store(area, place(Index(), i), output.vector(index(i), self.col, total(i)))
             b.add(Barrier())
         output = SumStore(b, chain.last, self.places[-1], chain.output, given)
-        with inside(b, (*first, *self._having(last))):
+        with b.only_if((*first, *self._having(last))):
             for i in self.rows:
                 for reg in given.values():
                     b.set(reg.name, Load(area, place(Index(), i) - last * self.width, F32, LANES))

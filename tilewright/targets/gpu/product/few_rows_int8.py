@@ -48,7 +48,8 @@ from tilewright.targets.gpu.product.chains import Chain
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
 from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, FewRowsInt8Schedule
-from tilewright.targets.gpu.tile.staging import LANES, Integers, guarded, inside, own
+from tilewright.targets.gpu.tile.staging import Integers
+from tilewright.targets.vectors import LANES, guarded
 
 #: The largest byte; the least scale of a unit.
 LARGEST, TINY = 127.0, 2.0**-100
@@ -122,7 +123,7 @@ class _RoundedRowsTile:
             for u in range(left):
                 self._multiply(side, u, index(done + ring + u))
             if rest:
-                with inside(b, (Bound(self.tile.part, rest),)):
+                with b.only_if((Bound(self.tile.part, rest),)):
                     self._take(side, 0, first, index(each))
                     self._multiply(side, 0, index(each))
 
@@ -137,7 +138,7 @@ class _RoundedRowsTile:
         for i in self.rows:
             for n in range(ceil(self.units / self.b.threads)):
                 number = self.b.thread + n * self.b.threads
-                with own(self.b, number, self.units) as unit:
+                with self.b.only_below(number, self.units) as unit:
                     self._round_unit(i, unit, (first + unit) * self.s.unit)
 
     def _round_unit(self, i: int, unit: Index, step: Index) -> None:

@@ -30,22 +30,15 @@ from tilewright.kernel.expr import (
     Subvector,
     identity,
 )
-from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.index import Index, Var, index, is_multiple
 from tilewright.kernel.layout import Groups
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, IntegerGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition
-from tilewright.targets.gpu.tile.staging import (
-    LANES,
-    MOST_GAP,
-    OperandTile,
-    StagedOperand,
-    guarded,
-    multiple,
-    own,
-)
+from tilewright.targets.gpu.tile.staging import MOST_GAP, OperandTile, StagedOperand
+from tilewright.targets.vectors import LANES, guarded
 
 #: Subtracted from each row element when it is staged.
 SHIFT = 128
@@ -102,7 +95,7 @@ class Bytes(StagedOperand):
         load, ends = self.load, self.ends(place, step)
         values: Values = self.piece.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
-        if multiple(at):
+        if is_multiple(at, BYTES_PER_STEP):
             word: Expr = Load(load.buffer, at, load.dtype, BYTES_PER_STEP)
         else:
             word = Lanes(
@@ -152,7 +145,7 @@ class ColumnCounts:
         b, ones, unrolled = self.b, Const(1, I8, BYTES_PER_STEP), gcd(depth, LANES)
         for n, reg in enumerate(self.regs):
             steps = b.loop("step", Index(), index(depth), unrolled, depth)
-            with own(b, b.thread + n * b.threads, self.columns) as col, steps as first:
+            with b.only_below(b.thread + n * b.threads, self.columns) as col, steps as first:
                 for step in (first + u for u in range(unrolled)):
                     word = Load(area, place(col, step), I8, BYTES_PER_STEP)
                     b.set(reg.name, Dot(reg, ones, word))
@@ -161,7 +154,7 @@ class ColumnCounts:
         """Stores SHIFT * the sum of each column in shared memory; ends with a barrier."""
         b = self.b
         for n, reg in enumerate(self.regs):
-            with own(b, b.thread + n * b.threads, self.columns) as col:
+            with b.only_below(b.thread + n * b.threads, self.columns) as col:
                 b.store(area, col, Call("mul", (reg, Const(SHIFT, I32)), I32))
         b.add(Barrier())
 

@@ -26,7 +26,8 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Tiled
 from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides, tile_of
-from tilewright.targets.gpu.tile.staging import LANES, StagedOperand, inside, staged
+from tilewright.targets.gpu.tile.staging import StagedOperand, staged
+from tilewright.targets.vectors import LANES
 
 
 def lower(kernel: Kernel, schedule: RegisterGemmSchedule) -> TileFn:
@@ -127,7 +128,7 @@ class ProductTile(RegisterTile):
             areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
             self._add_up(self.sides[-1].piece.area + 1)
         areas += self._settle(self.sides[0].piece.area + len(areas))
-        with inside(b, (Bound(self.slice, 1),)):
+        with b.only_if((Bound(self.slice, 1),)):
             self._store()
         return b.finish(self.kernel, tuple(areas))
 
@@ -166,11 +167,11 @@ class ProductTile(RegisterTile):
             return row * s.y1 + self._four(v)
 
         for i in range(s.x0):
-            with inside(b, (Bound(self.slice - 1, others),)):
+            with b.only_if((Bound(self.slice - 1, others),)):
                 for v in range(s.y0 // LANES):
                     b.store(area, place(self.slice - 1, v), self.total(i, v))
             b.add(Barrier())
-            with inside(b, (Bound(self.slice, 1),)):
+            with b.only_if((Bound(self.slice, 1),)):
                 for v in range(s.y0 // LANES):
                     for other in range(others):
                         part = Load(area, place(index(other), v), self.dtype, LANES)

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import fixed_product, may_trap, operands, sides, tile_of
-from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
+from tilewright.targets.gpu.tile.staging import MOST_GAP
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MOST_SHARED,
@@ -30,6 +30,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.vectors import LANES
 
 #: Registers of a thread, in words, for addresses and counters.
 OVERHEAD = 24

@@ -55,7 +55,7 @@ from tilewright.targets.gpu.strategy import (
     nearby,
 )
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands
-from tilewright.targets.gpu.tile.staging import LANES, LINE_ELEMENTS, panel_of
+from tilewright.targets.gpu.tile.staging import LINE_ELEMENTS, panel_of
 from tilewright.targets.gpu.workgroup_limits import (
     MOST_SHARED,
     MOST_THREADS,
@@ -64,6 +64,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.vectors import LANES
 
 #: The number of rows that fills a device with tiles.
 MANY_ROWS = 4096

@@ -27,7 +27,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import RegisterTile
 from tilewright.targets.gpu.product.schedule import SubgroupGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition, tile_of
-from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.vectors import LANES
 
 
 def lower(kernel: Kernel, schedule: SubgroupGemmSchedule) -> TileFn:

@@ -16,22 +16,19 @@ from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
 from tilewright.kernel.form import BlockContraction, Contraction, classify, product
-from tilewright.kernel.index import Div, Gathered, Index, Mod, unflatten
+from tilewright.kernel.index import Div, Gathered, Index, Mod, multi_index, unflatten
 from tilewright.kernel.loops import Barrier
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import indices_of, rewrite, walk
 from tilewright.targets.gpu.tile.staging import (
-    LANES,
     MOST_GAP,
     Floats,
     OperandTile,
     StagedOperand,
     columns,
-    from_whole_vectors,
-    inside,
-    multi_index,
 )
+from tilewright.targets.vectors import LANES, begins_whole_vectors
 
 #: Types that are stored as whole vectors.
 VECTORS = (F32, I32, U8, I8)
@@ -174,11 +171,11 @@ def add_up(
     count = slices
     while count > 1:
         first = count // min(fan, count)
-        with inside(b, (Bound(part - first, count - first),)):
+        with b.only_if((Bound(part - first, count - first),)):
             for i, total in enumerate(sums):
                 b.store(area, place(part - first, i), total)
         b.add(Barrier())
-        with inside(b, (Bound(part, first),)):
+        with b.only_if((Bound(part, first),)):
             for other in range(0, count - first, first):
                 for i, total in enumerate(sums):
                     found = Load(area, place(part + other, i), F32, total.lanes)
@@ -206,7 +203,7 @@ class SumStore:
         self.output, self.given = output, given or {}
         n = places.ops.n
         self.rest = n.extent % LANES
-        self.vectors = kernel.dtype in VECTORS and from_whole_vectors(kernel.store, n)
+        self.vectors = kernel.dtype in VECTORS and begins_whole_vectors(kernel.store, n)
 
     def put(self, row: Index, col: Index, total: Reg) -> None:
         """Stores four sums; nothing is stored beyond the ends."""
@@ -214,19 +211,19 @@ class SumStore:
         ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
         if self.vectors:
             whole = ops.n.extent - self.rest
-            with inside(self.b, (ends[0], Bound(col, whole))):
+            with self.b.only_if((ends[0], Bound(col, whole))):
                 self.b.store(self.output, self._at(row, col), self.vector(row, col, total))
             if self.rest:
-                with inside(self.b, (ends[0], Bound(col - whole, 1))):
+                with self.b.only_if((ends[0], Bound(col - whole, 1))):
                     value = self.vector(row, col, total, self.rest)
                     self.b.store(self.output, self._at(row, col), value, self.rest)
         elif not self.rest:
-            with inside(self.b, ends):
+            with self.b.only_if(ends):
                 for lane in range(LANES):
                     self._put_lane(row, col, total, lane)
         else:
             for lane in range(LANES):
-                with inside(self.b, (ends[0], Bound(col + lane, ops.n.extent))):
+                with self.b.only_if((ends[0], Bound(col + lane, ops.n.extent))):
                     self._put_lane(row, col, total, lane)
 
     def vector(self, row: Index, col: Index, total: Reg, count: int = LANES) -> Expr:

@@ -18,29 +18,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from math import ceil, gcd, prod
+from math import ceil, gcd
 
 from tilewright.base.dtypes import F16, F32, DType
-from tilewright.base.errors import CompilerBug
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Bound,
     Call,
     Const,
     Expr,
-    Guard,
-    Join,
     Lane,
     Lanes,
     Load,
     Reg,
-    Splat,
     Swapped,
     dtype_of,
-    lanes_of,
 )
 from tilewright.kernel.form import BlockContraction, classify
-from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
+from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.loops import Barrier, Scratch
 from tilewright.kernel.quantised import Quantised
@@ -48,12 +43,10 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets.lite_space import LINE_BYTES, WORD
+from tilewright.targets.vectors import LANES, guarded, in_lanes
 
 #: Gives the values of a kernel's variables at a row (or column) and a step.
 IndexValues = Callable[[Index, Index], Values]
-
-#: Elements of a vector.
-LANES = 4
 
 #: Elements of a row that neighbouring threads read: a cache line.  A longer run would make more
 #: threads write to the same banks.
@@ -190,7 +183,7 @@ class StagedOperand(ABC):
         q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
         run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
-        return self.piece.extent % lanes == 0 and are_adjacent(run) and multiple(run[0], lanes)
+        return self.piece.extent % lanes == 0 and are_adjacent(run) and is_multiple(run[0], lanes)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
         """The elements of neighbouring rows or columns of a unit, as one load if `whole`."""
@@ -219,7 +212,7 @@ class StagedOperand(ABC):
         """Number, first place and first step of each of this thread's units.  Statements added
         meanwhile run only if the unit exists."""
         shape = self._shape(depth)
-        for n, (major, middle, minor) in shared_out(self.b, shape):
+        for n, (major, middle, minor) in self.b.points_of_thread(shape):
             if self.deep:
                 place, step = middle, major * shape[2] + minor
             else:
@@ -247,7 +240,7 @@ class Floats(StagedOperand):
         if self.deep:
             q, k = index(Var("q", p.extent)), index(Var("k", -(-p.steps // LANES))) * LANES
             run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
-            self.wide = p.steps % LANES == 0 and are_adjacent(run) and multiple(run[0])
+            self.wide = p.steps % LANES == 0 and are_adjacent(run) and is_multiple(run[0], LANES)
         else:
             self.wide = self.loads_vectors(load)
         self.each = LANES if self.deep and self.wide else 1
@@ -379,50 +372,7 @@ def _loads(e: Expr) -> list[Load]:
     return [x for x in walk(e) if isinstance(x, Load)]
 
 
-def in_lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
-    """The expression on LANES neighbours: `of_load` replaces its loads, and registers are the same
-    for all."""
-    match e:
-        case Const(value, dtype, _):
-            return Const(value, dtype, LANES)
-        case Load():
-            return of_load(e)
-        case Reg():
-            return Splat(e, LANES)
-        case Call(fn, operands, dtype, _):
-            return Call(fn, tuple(in_lanes(x, of_load) for x in operands), dtype, LANES)
-    raise CompilerBug(f"no vector of {type(e).__name__}")
-
-
-def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
-    """The value if all bounds hold, else the default in all lanes."""
-    unsure = _unsure(ends)
-    dtype, lanes = dtype_of(value), lanes_of(value)
-    if lanes > LANES:
-        other: Expr = Join((Const(default, dtype, LANES),) * (lanes // LANES))
-    else:
-        other = Const(default, dtype, lanes)
-    return Guard(unsure, value, other) if unsure else value
-
-
-def _unsure(ends: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    return tuple(end for end in ends if not end.always)
-
-
-@contextmanager
-def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
-    """Statements added meanwhile run only if all bounds hold; bounds that always hold cost
-    nothing."""
-    unsure = _unsure(ends)
-    if not unsure:
-        yield
-        return
-    with b.branch() as then:
-        yield
-    b.choose(unsure, then)
-
-
-def over_swaps(
+def reduce_by_swaps(
     b: Builder, reg: Reg, other: str, op: Callable[[Expr, Expr], Expr], bits: int, end: int
 ) -> None:
     """Combines a register over threads of a subgroup whose numbers differ only in the bits from
@@ -431,32 +381,6 @@ def over_swaps(
         b.set(other, Swapped(reg, bits))
         b.set(reg.name, op(reg, Reg(other, reg.dtype)))
         bits *= 2
-
-
-def multi_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    """The multi-index of an offset.  Beyond the end only its first part grows."""
-    inner = prod(shape[1:])
-    return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
-
-
-def are_whole_vectors(at: Index, axis: Var) -> bool:
-    """True if elements along an axis are adjacent, as whole vectors."""
-    return axis.extent % LANES == 0 and from_whole_vectors(at, axis)
-
-
-def from_whole_vectors(at: Index, axis: Var) -> bool:
-    """True if whole vectors can be loaded along the axis: its elements are adjacent and begin at a
-    multiple of a vector.  The last vector may be partly used."""
-    q = index(Var("q", -(-axis.extent // LANES))) * LANES
-    return stride(at, axis) == 1 and multiple(at.substitute({axis: q}))
-
-
-def multiple(at: Index, of: int = LANES) -> bool:
-    """True if an index is certainly a multiple of `of`."""
-    return at.const % of == 0 and all(
-        c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and multiple(atom.value, of))
-        for atom, c in at.terms
-    )
 
 
 @contextmanager
@@ -496,30 +420,3 @@ def staged(
             b.add(Barrier())
         yield
         b.add(Barrier())
-
-
-@contextmanager
-def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
-    """Gives the number as an index below `count`; statements added meanwhile run only if it is."""
-    bound = Bound(number, count)
-    if bound.always:
-        yield number
-        return
-    with b.branch() as then:
-        yield b.within(number, count)
-    b.choose((bound,), then)
-
-
-def shared_out(b: Builder, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Index, ...]]]:
-    """Assigns the points of a shape to threads: yields a number and this thread's point, in turn.
-
-    Neighbouring threads have neighbouring points.  Statements added meanwhile run only if the point
-    exists.
-    """
-    for n in range(ceil(prod(shape) / b.threads)):
-        with own(b, b.thread + n * b.threads, prod(shape)) as flat:
-            yield n, unflatten(flat, shape)
-
-
-def are_adjacent(run: Sequence[Index]) -> bool:
-    return all(at == run[0] + i for i, at in enumerate(run))
