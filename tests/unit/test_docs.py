@@ -19,6 +19,7 @@ import onnx
 import pytest
 import uvicorn
 from cli_call import Called, LabCalled
+from helpers import encoder_decoders
 from helpers.exported_models import Export, exported
 from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
@@ -93,6 +94,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.parent.mkdir(parents=True)
         onnx.save(exported(export), file)
         write_text(folder / name.split("/")[0], merges())
+    pair = encoder_decoders.Tiny(words=300, layers=1, most=512)
+    (folder / "t5-small").mkdir()
+    onnx.save(encoder_decoders.encoder(pair), folder / "t5-small" / "encoder_model.onnx")
+    onnx.save(encoder_decoders.decoder(pair), folder / "t5-small" / "decoder_model.onnx")
+    (folder / "t5-small" / "config.json").write_text('{"decoder_start_token_id": 0}')
+    write_text(folder / "t5-small", merges())
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder

@@ -67,7 +67,7 @@ def test_logits_are_those_of_onnxruntime(weights: str) -> None:
         return results
 
     manifest = compile_model(model, Options(buckets=SIZES, states=model.states)).manifest
-    check(weights, PromptSession(run, manifest, 0))
+    check(weights, PromptSession(run, manifest, [0]))
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -76,7 +76,7 @@ def test_logits_of_a_bundle(tmp_path: Path, weights: str) -> None:
     options = Options(buckets=SIZES, states=model.states)
     write(compile_model(model, options).contents, tmp_path)
     for host in WasmtimeHost(tmp_path, threads=2), ReferenceHost(tmp_path):
-        check(weights, PromptSession(lambda x, h=host: h.run(x).outputs, host.bundle.manifest, 0))  # type: ignore[misc]
+        check(weights, PromptSession(lambda x, h=host: h.run(x).outputs, host.bundle.manifest, [0]))  # type: ignore[misc]
 
 
 def test_the_prompt_is_computed_once(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     model = source(prompt=8, room=4)
     sizes = {"m": (0, 8), "n": (4,)}
     made = compile_model(model, Options(buckets=sizes, states=model.states))
-    session = PromptSession(lambda _: {"logits": np.zeros(60)}, made.manifest, 0)
+    session = PromptSession(lambda _: {"logits": np.zeros(60)}, made.manifest, [0])
     for prompt, written in ((range(9), ()), ((1,), (1, 2, 3, 4))):
         with pytest.raises(ContextFull):
             session.after(list(prompt), list(written))

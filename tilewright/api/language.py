@@ -17,7 +17,7 @@ from tilewright.base.abi import MOST_WORKERS
 from tilewright.base.errors import BundleCorrupt, InvalidModel, UsageError
 from tilewright.bundle import is_bundle, open_bundle
 from tilewright.compiler import Options, Progress
-from tilewright.language import CacheSession, Language, LanguageModel, Run
+from tilewright.language import CacheSession, Language, LanguageModel, PromptSession, Run
 
 
 def language_model(
@@ -29,8 +29,8 @@ def language_model(
     cache: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> LanguageModel:
-    """Opens a GGUF file, a folder of Hugging Face's format, an exported ONNX file or its folder, or
-    a bundle's folder.
+    """Opens a GGUF file, a folder of Hugging Face's format, an exported ONNX file or its folder, a
+    folder with an exported encoder and decoder, or a bundle's folder.
 
     The first time, a file or a model's folder is compiled.
 
@@ -79,7 +79,12 @@ def _opened(folder: Path, host: str, threads: int | None, own: bool) -> Language
     language = Language.of(bundle)
     with ExitStack() as stack:
         run = stack.enter_context(_runner(host, folder, threads, own))
-        session = CacheSession(run, bundle.manifest)
+        starts = language.vocabulary.facts.starts
+        session = (
+            PromptSession(run, bundle.manifest, starts)
+            if starts
+            else CacheSession(run, bundle.manifest)
+        )
         return LanguageModel(language, session, host, stack.pop_all().close)
 
 

@@ -1,8 +1,9 @@
 """The bundle of a language model, from the model's file.
 
-Input: a GGUF file, an exported ONNX file or a folder.  Output: what compile_model makes of it, with
-the text assets of language/assets.py, so that the file is not needed afterwards.  Bundles that are
-made on the way to an answer are kept in a cache.
+Input: a GGUF file, an exported ONNX file, or a folder, also one with an exported encoder and
+decoder.  Output: what compile_model makes of it, with the text assets of language/assets.py, so
+that the file is not needed afterwards.  Bundles that are made on the way to an answer are kept in a
+cache.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from tilewright.bundle import is_bundle, write
 from tilewright.compiler import Compiled, Options, Progress, compile_model
 from tilewright.frontend import Model, load
 from tilewright.frontend.exports import (
+    PROMPT_ROWS,
+    EncoderDecoderExport,
     ExportedModel,
+    encoder_decoder_files,
     is_export_path,
     onnx_file,
     text_folder,
@@ -43,6 +47,8 @@ CONTEXT = 4096
 DIGESTS = "digests"
 #: New tokens of a run: one, and parts of prompts.
 SIZES = (1, 8, 64)
+#: Tokens of prompts and of answers of an encoder-decoder model, if it was trained for as many.
+PROMPTS, ANSWERS = (32, 128, 512), (8, 16, 64, 256)
 #: Bits of the numbers in caches that a user can choose.
 CACHES = (16, 32)
 
@@ -55,7 +61,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 class LanguageSource:
     """model: its graphs;  text: its vocabulary and template"""
 
-    model: Decoder | ExportedModel
+    model: Decoder | ExportedModel | EncoderDecoderExport
     text: TextAssets
 
 
@@ -80,6 +86,9 @@ def open_source(
     loose:   what products may round their other operand to, as of `ops.Weight`
     weights: bits of a folder's weights, by default those of its files
     """
+    files = encoder_decoder_files(path)
+    if files is not None:
+        return _open_encoder_decoder(*files, context, weights)
     if is_export_path(path):
         return open_export(load(onnx_file(path)), onnx_file(path), context, weights)
     _check_context(context)
@@ -120,6 +129,30 @@ def open_export(
     return LanguageSource(made, text)
 
 
+def _open_encoder_decoder(
+    encoder: Path, decoder: Path, context: int | None, weights: int | None
+) -> LanguageSource:
+    _check_context(context)
+    _check_weights(weights, encoder)
+    from tilewright.language import Language, encoder_decoder_text
+
+    folder = text_folder(encoder)
+    trained = trained_tokens(folder.config)
+    if context is not None and trained and context > trained:
+        raise UsageError(
+            f"the model was trained for {trained} tokens, not for {context}",
+            hint="Ask for a smaller context", trained=trained, context=context,
+        )  # fmt: skip
+    room = trained or context or max(PROMPTS)
+    model = EncoderDecoderExport(
+        encoder, decoder, context or min(room, max(PROMPTS)), min(room, max(ANSWERS)),
+        first=min(ANSWERS), name=folder.name,
+    )  # fmt: skip
+    text = encoder_decoder_text(folder, model.words)
+    Language(text, model.words)
+    return LanguageSource(model, text)
+
+
 def _check_context(context: int | None) -> None:
     if context is not None and context < 1:
         raise UsageError(f"a context cannot hold {context} tokens", hint="Ask for one or more")
@@ -150,15 +183,28 @@ def compile_language(
             hint=f"Choose one of {', '.join(map(str, CACHES))}",
         )
     model = source.model
+    # scales of integers follow from states: rounded ones would change what a file computes
+    compact = caches == 16 and not isinstance(model, EncoderDecoderExport)
     whole = replace(
         options,
         name=options.name or model.name,
-        buckets=options.buckets or {ROWS: tuple(n for n in SIZES if n <= model.most_rows)},
+        buckets=options.buckets or _sizes(model),
         states=options.states or model.states,
-        compact_states=caches == 16,
+        compact_states=compact,
         assets={**source.text.files(), **options.assets},
     )
     return compile_model(model, whole, progress)
+
+
+def _sizes(
+    model: Decoder | ExportedModel | EncoderDecoderExport,
+) -> dict[str, tuple[int, ...]]:
+    """The usual sizes of plans."""
+    if isinstance(model, EncoderDecoderExport):
+        prompts = (n for n in PROMPTS if n < model.prompt)
+        answers = (n for n in ANSWERS if n < model.room)
+        return {PROMPT_ROWS: (0, *prompts, model.prompt), ROWS: (*answers, model.room)}
+    return {ROWS: tuple(n for n in SIZES if n <= model.most_rows)}
 
 
 def cached_bundle(
@@ -197,16 +243,21 @@ def cached_bundle(
 
 def _contents(path: Path, memory: Path) -> list[tuple[str, str]]:
     """Digests of the files that a model is read from, by name."""
-    if path.is_file() and not is_export_path(path):
+    exported = _onnx_files(path)
+    if path.is_file() and not exported:
         return [("", digest) for digest in file_digests(path, memory)]
-    found: list[tuple[str, str]] = []
-    folder = path
-    if is_export_path(path):
-        file = onnx_file(path)
-        folder = text_folder(file).path
-        found = [("", digest) for digest in file_digests(file, memory)]
+    folder = text_folder(exported[0]).path if exported else path
+    found = [("", digest) for file in exported for digest in file_digests(file, memory)]
     kinds = (".json", ".jinja", *([] if found else [".safetensors"]))
     files = sorted(p for p in folder.iterdir() if p.suffix in kinds and p.is_file())
     found += [(p.name, digest) for p in files for digest in file_digests(p, memory)]
     # the model's name is that of its folder
     return [(folder.resolve().name, ""), *found]
+
+
+def _onnx_files(path: Path) -> tuple[Path, ...]:
+    """The .onnx files that a model is read from."""
+    both = encoder_decoder_files(path)
+    if both is not None:
+        return both
+    return (onnx_file(path),) if is_export_path(path) else ()

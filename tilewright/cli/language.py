@@ -32,8 +32,9 @@ LanguageModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL|BUNDLE",
-        help="A GGUF file, an exported .onnx file with its tokenizer, a folder with such a file or "
-        "with safetensors files, or a bundle's folder.",
+        help="A GGUF file, an exported .onnx file with its tokenizer, a folder with such a file, "
+        "with encoder_model.onnx and decoder_model.onnx or with safetensors files, or a bundle's "
+        "folder.",
     ),
 ]
 Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]
@@ -86,7 +87,7 @@ def generate(
     cache: Cache = None,
     as_json: Json = False,
 ) -> Answer:
-    """Let a language model go on with a text, or answer one message."""
+    """Let a language model go on with a text, answer one message, or write from a text."""
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
@@ -94,7 +95,7 @@ def generate(
         if chat:
             answer = lm.chat(_messages(system, prompt), most, stop or (), **choice)
         else:
-            answer = lm.complete(prompt, most, stop or (), **choice)
+            answer = lm.generate(prompt, most, stop or (), **choice)
         with _interrupts(answer):
             code = _shown(answer, None if as_json else _write)
     if not as_json:
@@ -121,6 +122,7 @@ def chat(
     """Talk to a language model in the terminal."""
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
     with _opened(model, host, threads, context, weights, cache) as lm:
+        lm.language.check_chats()
         _say(f"{lm.name}: {lm.context} tokens of context on {host}.{_rounding(lm)}")
         _say("/reset begins anew, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
         messages = _messages(system)

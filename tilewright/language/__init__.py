@@ -20,7 +20,7 @@ if not (find_spec("tokenizers") and find_spec("jinja2")):
 
 from tilewright.language.assets import LanguageFacts, RoundedWeights, TextAssets, text_assets
 from tilewright.language.cache_session import CacheSession, Run
-from tilewright.language.folder_vocabulary import folder_text
+from tilewright.language.folder_vocabulary import encoder_decoder_text, folder_text
 from tilewright.language.gguf_vocabulary import gguf_text
 from tilewright.language.language_model import Completion, Language, LanguageModel
 from tilewright.language.prompt_session import PromptSession
@@ -39,6 +39,7 @@ __all__ = [
     "Run",
     "Sampling",
     "TextAssets",
+    "encoder_decoder_text",
     "folder_text",
     "gguf_text",
     "text_assets",

@@ -33,6 +33,9 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     template: the chat template (Jinja2);  texts: of tokens that it names, such as `bos_token`
     ends:     ids that end an answer;  begin: the id that texts begin with, if they do
+    close:    the id that prompts end with, if they do
+    starts:   ids that answers of an encoder-decoder model begin with; none: the model goes on with
+              the prompt
     pieces:   how a token's text becomes bytes: "bytes": a character of GPT-2's table is a byte;
               "spaces": `▁` is a space and `<0x0A>` a byte
     weights:  None if they are those of the model's file
@@ -43,6 +46,8 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     texts: dict[str, str] = {}
     ends: tuple[int, ...] = ()
     begin: int | None = None
+    close: int | None = None
+    starts: tuple[int, ...] = ()
     pieces: Literal["bytes", "spaces"]
     weights: RoundedWeights | None = None
 

@@ -1,7 +1,8 @@
 """The text of a model from a folder as Hugging Face's libraries write it.
 
-Input: a `ModelFolder`.  Output: `TextAssets`: the folder's own tokenizer.json, and what its other
-files say of templates and of tokens that begin and end texts.  It cuts no text.
+Input: a `ModelFolder`, which needs no weights here.  Output: `TextAssets`: the folder's own
+tokenizer.json, and what its other files say of templates and of tokens that begin and end texts.
+It cuts no text.
 """
 
 from __future__ import annotations
@@ -57,6 +58,27 @@ def folder_text(folder: ModelFolder, words: int) -> TextAssets:
         begin=_begin(tokenizer, settings, texts), pieces=_pieces(parts),
     )  # fmt: skip
     return TextAssets(data, facts)
+
+
+def encoder_decoder_text(folder: ModelFolder, words: int) -> TextAssets:
+    """The same of an encoder-decoder model: what its prompts end with, and its answers begin with,
+    by config.json, else as T5 has it.  Raises InvalidModel, UnsupportedOp."""
+    text = folder_text(folder, words)
+    tokenizer = tokenizer_of(text.tokenizer)
+    around: list[int] = tokenizer.encode("").ids
+    closing = around[1:] if around[:1] == [text.facts.begin] else around
+    values = {**folder.config.values, **optional_json(folder.path / GENERATION)}
+    starts = [*_ids(values.get("decoder_start_token_id", tokenizer.token_to_id("<pad>")))]
+    if not starts:
+        raise InvalidModel(
+            "the folder does not say which token answers begin with",
+            hint="Add its config.json, with decoder_start_token_id", path=str(folder.path),
+        )  # fmt: skip
+    facts = msgspec.structs.replace(
+        text.facts, template=None, close=closing[-1] if closing else None,
+        starts=(*starts, *_ids(values.get("forced_bos_token_id"))),
+    )  # fmt: skip
+    return TextAssets(text.tokenizer, facts)
 
 
 def _named(folder: ModelFolder, settings: Json, tokenizer: Tokenizer) -> dict[str, str]:

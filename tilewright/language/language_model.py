@@ -1,7 +1,7 @@
 """A language model that answers: vocabulary, template, caches and choosing as one thing.
 
-Input: a bundle's text assets, and the bundle on a host.  Output: `Completion`s, which give their
-text piece by piece.  It compiles nothing and opens no host.
+Input: a bundle's text assets, and a session on the bundle's host.  Output: `Completion`s, which
+give their text piece by piece.  It compiles nothing and opens no host.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Protocol, TypedDict, Unpack
 
 from tilewright.base.errors import ContextFull, InputError, UsageError
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Bundle
 from tilewright.frontend.language import LOGITS
 from tilewright.language.assets import TextAssets, text_assets
-from tilewright.language.cache_session import CacheSession, Stopped
+from tilewright.language.cache_session import Stopped
 from tilewright.language.sampling import Sampler, Sampling
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate, Message
@@ -26,6 +26,26 @@ from tilewright.language.vocabulary import vocabulary
 #: Why an answer ended: by a token, by a stop string, because it was long enough, because it was
 #: stopped; "context" if the caches are full.
 Ended = Literal["end", "stop", "most", "stopped", "context"]
+
+
+#: What a model does with a prompt: it goes on with it, or writes a new text from it.
+Kind = Literal["decoder", "encoder-decoder"]
+
+
+class TextSession(Protocol):
+    """What a host holds of one text.  room: tokens that a prompt may have"""
+
+    room: int
+
+    def after(
+        self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped = ...
+    ) -> Array | None:
+        """The logits after a prompt and the tokens written so far; None if it was stopped."""
+        ...
+
+    def held(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be computed."""
+        ...
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -113,9 +133,10 @@ class Completion:
         """Of one token after the other; says why it ended."""
         model, choose, start = self._model, Sampler(self._choice), time.perf_counter()
         self.reused = model.session.held(self.prompt)
-        text = list(self.prompt)
+        is_new = model.kind == "encoder-decoder"
+        text = [] if is_new else list(self.prompt)
         while len(self.ids) < self.most:
-            logits = model.read(text, lambda: self._is_stopped)
+            logits = model.after(self.prompt, self.ids, lambda: self._is_stopped)
             if logits is None:
                 self.ended = "stopped"
                 return
@@ -130,7 +151,10 @@ class Completion:
             if token in model.vocabulary.ends:
                 self.ended = "end"
                 return
-            yield model.vocabulary.piece(token)
+            piece = model.vocabulary.piece(token)
+            if is_new and piece:  # a new text has no space before its first word
+                piece, is_new = piece.removeprefix(b" "), False
+            yield piece
         self.ended = "most"
 
 
@@ -145,6 +169,7 @@ class Language:
         facts = text.facts
         self.name = facts.name
         self.vocabulary = vocabulary(text, words)
+        self.kind: Kind = "encoder-decoder" if facts.starts else "decoder"
         self._template = ChatTemplate(facts.template, facts.texts) if facts.template else None
 
     @classmethod
@@ -155,20 +180,32 @@ class Language:
         words = (shapes.get(LOGITS) or (0,))[-1]
         return cls(text, words if isinstance(words, int) else 0)
 
-    def prompt(self, messages: Sequence[Message]) -> str:
-        """The text of a chat.  Raises UsageError for a model without a template, InputError."""
+    def check_chats(self) -> ChatTemplate:
+        """The chat template.  Raises UsageError for a model that answers no messages, and says what
+        it is for."""
+        if self.kind == "encoder-decoder":
+            raise UsageError(
+                f"{self.name} does not chat: it is an encoder-decoder model, which writes one text "
+                "from another, such as a title or a translation",
+                hint="Call generate(text), in the terminal `tilewright generate --prompt TEXT`",
+            )
         if self._template is None:
             raise UsageError(
                 "the model has no chat template",
                 hint="Let it go on with a text: `generate` without --chat, or `complete`",
             )
+        return self._template
+
+    def prompt(self, messages: Sequence[Message]) -> str:
+        """The text of a chat.  Raises UsageError for a model without a template, InputError."""
+        template = self.check_chats()
         wrong = [number for number, each in enumerate(messages) if not _is_message(each)]
         if wrong or not messages:
             raise InputError(
                 f"message {wrong[0]} does not consist of texts" if wrong else "there is no message",
                 hint='A message is {"role": "user", "content": "Hello"}',
             )
-        return self._template.render(messages)
+        return template.render(messages)
 
 
 def _is_message(found: object) -> bool:
@@ -183,7 +220,7 @@ class LanguageModel:
     """One model on one host, for one text at a time.  A context manager that closes it."""
 
     def __init__(
-        self, language: Language, session: CacheSession, host: str = "",
+        self, language: Language, session: TextSession, host: str = "",
         close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.language, self.session, self.host = language, session, host
@@ -206,8 +243,14 @@ class LanguageModel:
         return self.language.name
 
     @property
+    def kind(self) -> Kind:
+        """ "decoder": it goes on with a prompt; "encoder-decoder": it writes a new text from it."""
+        return self.language.kind
+
+    @property
     def context(self) -> int:
-        """The largest number of tokens of prompt and answer together."""
+        """The largest number of tokens of prompt and answer together; of the prompt alone, if the
+        model is an encoder-decoder."""
         return self.session.room
 
     def close(self) -> None:
@@ -221,7 +264,22 @@ class LanguageModel:
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
         **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
-        """The text that follows the prompt.
+        """The text that follows the prompt; the arguments are those of `generate`.
+
+        Raises UsageError for an encoder-decoder model, too.
+        """
+        if self.kind == "encoder-decoder":
+            raise UsageError(
+                f"{self.name} does not go on with a text: it writes a new one from it",
+                hint="Call generate(text)",
+            )
+        return self.generate(prompt, most, stop, **choice)
+
+    def generate(
+        self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
+        **choice: Unpack[SamplingOptions],
+    ) -> Completion:  # fmt: skip
+        """What a model of any kind writes from the prompt.
 
         most: the largest number of new tokens;  stop: texts that end it;  choice: how tokens are
         chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed
@@ -243,9 +301,11 @@ class LanguageModel:
         """
         return self.complete(self.language.prompt(messages), most, stop, **choice)
 
-    def read(self, ids: Sequence[int], stopped: Stopped) -> Array | None:
-        """The logits after these ids, as of `CacheSession.read`, for one thread at a time."""
+    def after(
+        self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped
+    ) -> Array | None:
+        """The logits, as of `TextSession.after`, for one thread at a time."""
         with self._lock:
             if self._close is None:
                 raise UsageError("the model is closed", hint="Open it again")
-            return self.session.read(ids, stopped)
+            return self.session.after(prompt, written, stopped)

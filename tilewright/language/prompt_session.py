@@ -2,8 +2,7 @@
 
 Input: a function that runs the bundle, ids of a prompt and of the tokens written so far.  Output:
 logits of the last token.  The bundle's states hold what the decoder reads of one prompt, which is
-computed once.  Each run computes all written tokens.  web/language/encoder_decoder.js does the
-same.
+computed once.  Each run computes all written tokens.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from tilewright.language.cache_session import Run, Stopped
 class PromptSession:
     """One prompt.  room: tokens that a prompt may have;  most: tokens that an answer may have"""
 
-    def __init__(self, run: Run, manifest: Manifest, start: int) -> None:
+    def __init__(self, run: Run, manifest: Manifest, starts: Sequence[int]) -> None:
         """Raises InputError if the bundle is not an encoder-decoder model.
 
-        start: the id that the decoder begins with
+        starts: the ids that the decoder begins with
         """
         names = {info.name for info in manifest.inputs}
         if {PROMPT, PROMPT_LAST, IDS, LAST} - names or {PROMPT_ROWS, ROWS} - manifest.dims.keys():
@@ -34,7 +33,8 @@ class PromptSession:
                 "the bundle is no encoder-decoder model",
                 hint="docs/language-models.md says what it needs", inputs=sorted(names),
             )  # fmt: skip
-        self._run, self._start = run, start
+        self._run, self._starts = run, tuple(starts)
+        self._first = min(manifest.dims[ROWS])
         self.room, self.most = max(manifest.dims[PROMPT_ROWS]), max(manifest.dims[ROWS])
         self.prompt: list[int] = []
 
@@ -48,17 +48,17 @@ class PromptSession:
         if not prompt:
             raise InputError("the prompt is empty", hint="Give at least one token")
         self._check(len(prompt), self.room, "prompt")
-        self._check(len(written) + 1, self.most, "answer")
-        tokens = [self._start, *written]
+        tokens = [*self._starts, *written]
+        self._check(len(tokens), self.most, "answer")
         if stopped():
             return None
         if self.held(prompt):
             return self._logits([], len(prompt), tokens)
         self.prompt = []  # until the run is over, nobody knows what the states hold
-        first = self._logits(prompt, len(prompt), tokens[:1])
+        logits = self._logits(prompt, len(prompt), tokens[: self._first])
         self.prompt = list(prompt)
-        if not written:
-            return first
+        if len(tokens) <= self._first:
+            return logits
         return None if stopped() else self._logits([], len(prompt), tokens)
 
     def held(self, prompt: Sequence[int]) -> int:

@@ -49,7 +49,7 @@ class Vocabulary:
     _added: Mapping[int, AddedToken]
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Ids of a text, the beginning included.
+        """Ids of a text, with the ids that texts begin and prompts end with.
 
         special: whether names of control tokens in it mean these
 
@@ -59,8 +59,9 @@ class Vocabulary:
         with _told("cannot cut this text"):
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        begin = self.facts.begin
-        return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
+        begin, close = self.facts.begin, self.facts.close
+        ids = ids if begin is None or ids[:1] == [begin] else [begin, *ids]
+        return ids if close is None or ids[-1:] == [close] else [*ids, close]
 
     def piece(self, token: int) -> bytes:
         """The bytes of an id; none if it is a control token, or no token at all."""
@@ -97,7 +98,8 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
     tokenizer = tokenizer_of(text.tokenizer)
     count, added = tokenizer.get_vocab_size(), tokenizer.get_added_tokens_decoder()
     begin = text.facts.begin
-    if not 0 < count <= words or not 0 <= (begin or 0) < words:
+    named = (begin or 0, text.facts.close or 0, *text.facts.starts)
+    if not 0 < count <= words or not all(0 <= number < words for number in named):
         raise InvalidModel(
             f"the vocabulary has {count} tokens, the model {words}",
             hint="tokenizer.json belongs to another model", tokens=count, words=words, begin=begin,

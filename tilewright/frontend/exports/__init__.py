@@ -12,6 +12,7 @@ from tilewright.frontend.exports.encoder_decoder import (
     PROMPT_LAST,
     PROMPT_ROWS,
     EncoderDecoderExport,
+    encoder_decoder_files,
 )
 from tilewright.frontend.exports.exported_model import ExportedModel
 from tilewright.frontend.exports.model_files import (
@@ -30,6 +31,7 @@ __all__ = [
     "PROMPT_ROWS",
     "EncoderDecoderExport",
     "ExportedModel",
+    "encoder_decoder_files",
     "is_export",
     "is_export_path",
     "onnx_file",

@@ -18,6 +18,7 @@ from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import UnsupportedOp, UsageError
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.exports.exported_model import of_last
+from tilewright.frontend.exports.model_files import INNER
 from tilewright.frontend.exports.padded_rows import (
     PaddedRows,
     import_padded,
@@ -39,6 +40,9 @@ MASK, HIDDEN, HIDDEN_MASK = "attention_mask", "encoder_hidden_states", "encoder_
 SHAPES = frozenset({"Shape", "Size"})
 #: Numbers of tokens of prompt and answer for which open axes are found.
 TRIALS = ((5, 3), (7, 4))
+
+#: Names of the two files as exporters write them, beside each other or in a folder `onnx`.
+FILES = "encoder_model.onnx", "decoder_model.onnx"
 
 EXPORTS = (
     "Export the model as an encoder (input_ids, attention_mask) and a decoder without caches "
@@ -210,6 +214,15 @@ class EncoderDecoderExport:
         axis = axes[0][0] if axes else None
         shape = tuple(self.prompt if i == axis else e for i, e in enumerate(small.shape))
         return CrossState(name, shape, small.dtype, axis)
+
+
+def encoder_decoder_files(folder: Path) -> tuple[Path, Path] | None:
+    """The encoder and the decoder in a folder, if they are there."""
+    for place in (folder, folder / INNER):
+        encoder, decoder = (place / name for name in FILES)
+        if encoder.is_file() and decoder.is_file():
+            return encoder, decoder
+    return None
 
 
 def _hidden_of(encoder: Model, decoder: Model) -> str:
