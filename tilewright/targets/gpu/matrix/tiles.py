@@ -18,7 +18,7 @@ from math import ceil
 from typing import Protocol
 
 from tilewright.base.dtypes import I8, I32
-from tilewright.kernel.expr import Call, Load, Reg
+from tilewright.kernel.expr import Call, Expr, Load, Reg
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
     Barrier,
@@ -34,7 +34,6 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.vector_staging import staged_in_vectors
 from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
-from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP
 from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides
 from tilewright.targets.gpu.tile.staging import PAD, StagedOperand, staged
 from tilewright.targets.vectors import LANES
@@ -165,6 +164,13 @@ class PartsTile(MatrixTile):
         s = self.s
         return staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead)
 
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, layout, s = self.sides[right], self.sides[right].layout, self.s
+        place, first = index(number * (s.n if right else s.m)), index(step * s.k // layout.group)
+        at = layout.in_part(self.parts[right], place, first)
+        stride = layout.stride * layout.group
+        return LoadMatrix(name, right, side.piece.area, at, stride, not layout.deep_in_shared)
+
 
 class HalfTile(PartsTile):
     """Operands as f16, each step with all rows or columns; sums in f32."""
@@ -176,49 +182,22 @@ class HalfTile(PartsTile):
         made = (staged_in_vectors(side, tile.kernel, part, s.own, PAD) for side, part in parts)
         self.sides = next(made), next(made)
 
-    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        side, s = self.sides[right], self.s
-        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k))
-        at = self.parts[right] * side.size(s.own) + place
-        return LoadMatrix(name, right, side.piece.area, at, side.stride, not side.along)
-
 
 class _Words(Bytes):
-    """Bytes that are contiguous along the depth for each row (or column); copied in groups of
-    four."""
+    """Bytes that are contiguous along the depth for each place; a unit is one group of four."""
 
-    def in_parts(self, part: int, own: int, gap: int) -> None:
-        self.part, self.own, self.stride = part, own, own + gap
-
-    def read(self, block: Index, depth: int) -> None:
-        for n, place, step in self._groups(depth):
-            self.b.set(self.reg(n, 0, I8).name, self._word(self.piece.start + place, block + step))
-
-    def write(self, depth: int) -> None:
-        for n, place, step in self._groups(depth):
-            self.b.store(self.piece.area, self.place(place, step), self.reg(n, 0, I8))
-
-    def within(self, place: Index, step: Index) -> Index:
-        return place * self.stride + step
-
-    def size(self, depth: int) -> int:
-        return self.part * self.stride
-
-    def place(self, place: Index, step: Index) -> Index:
-        """The byte offset of a group in shared memory."""
-        return self.where(place, step) * BYTES_PER_STEP
-
-    def scratch(self, depth: int) -> Scratch:
-        groups = StagedOperand.scratch(self, depth)
-        return Scratch(I8, groups.size * BYTES_PER_STEP, groups.part * BYTES_PER_STEP)
-
-    def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, row (or column) and step of each of this thread's groups; neighbours' are
-        adjacent."""
-        panel = self.panel or 1
+    def units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, place and step of each of this thread's groups; neighbours' are adjacent."""
+        panel = self.layout.panel or 1
         shape = (self.piece.width // panel, depth, panel)
         for n, (major, step, minor) in self.b.points_of_thread(shape):
             yield n, major * panel + minor, step
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        self.b.set(self.reg(n, 0, I8).name, self.word(place, step))
+
+    def taken(self, n: int, i: int) -> Expr:
+        return self.reg(n, 0, I8)
 
 
 class ByteTile(PartsTile):
@@ -228,22 +207,13 @@ class ByteTile(PartsTile):
 
     def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
-        self.sides = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
-        for side, parts in zip(self.sides, (s.down, s.along), strict=True):
-            side.in_parts(side.piece.width // parts, s.own, s.gap)
+        rows, columns = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
+        self.sides = _in_parts(rows, s.down, s), _in_parts(columns, s.along, s)
         self.counts = ColumnCounts(self.b, s.y1)
-
-    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        side, s = self.sides[right], self.s
-        place = side.within(
-            index(number * (s.n if right else s.m)), index(step * s.k // BYTES_PER_STEP)
-        )
-        at = (self.parts[right] * side.size(s.own) + place) * BYTES_PER_STEP
-        return LoadMatrix(name, right, side.piece.area, at, side.stride * BYTES_PER_STEP)
 
     def count(self) -> None:
         cols = self.sides[1]
-        self.counts.add(cols.piece.area, self.s.depth, cols.place)
+        self.counts.add(cols.piece.area, self.s.depth, cols.layout.where)
 
     def settle(self, area: int) -> list[Scratch]:
         self.counts.put(area)
@@ -256,3 +226,9 @@ class ByteTile(PartsTile):
         self.b.set(lack.name, ColumnCounts.four(self.lacks, col))
         self.b.set(total.name, Call("add", (total, lack), I32, LANES))
         return total
+
+
+def _in_parts(side: _Words, parts: int, s: MatrixGemmSchedule) -> _Words:
+    """The same operand in this number of parts, with a line of steps for each place."""
+    part = side.piece.width // parts
+    return replace(side, layout=side.layout.in_parts(part, s.own, s.gap, deep=True))

@@ -9,64 +9,45 @@ equally fast.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
+from dataclasses import replace
 
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
-from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
+from tilewright.kernel.index import Index
 from tilewright.kernel.spec import EIGHT, Kernel
-from tilewright.targets.gpu.tile.staging import Floats, Integers, StagedOperand
+from tilewright.targets.gpu.tile.staging import Floats, Integers
 from tilewright.targets.vectors import LANES
 
 
 def staged_in_vectors(
-    side: StagedOperand, kernel: Kernel, part: int, own: int, gap: int
-) -> StagedOperand:
+    side: Floats | Integers, kernel: Kernel, part: int, part_steps: int, gap: int
+) -> Floats | Integers:
     """The same operand as f16, in parts.
 
-    part, own: rows (or columns) and steps of a part;  gap: unused elements between two lines
+    part, part_steps: places and steps of a part;  gap: unused elements between two lines
     """
-    if isinstance(side, Integers) and side.each == EIGHT:
-        side = _IntegerLines(side.b, side.piece, side.weights, panel=side.panel)
-    elif isinstance(side, Floats) and side.deep:
-        side = _Lines(side.b, side.piece, side.load)
-    elif isinstance(side, Floats):
-        side = _Eights(side.b, side.piece, side.load, panel=side.panel)
-    side.as_halves(kernel)
-    side.in_parts(part, own, gap)
-    return side
+    if isinstance(side, Integers):
+        lines = side.layout.unit_steps == EIGHT
+        layout = side.in_f16(kernel).layout.in_parts(part, part_steps, gap, deep=lines)
+        kind = _IntegerLines if lines else Integers
+        return kind(side.b, side.piece, layout, side.weights, side.vectors)
+    side, piece = side.in_f16(kernel), side.piece
+    lines, is_f16 = side.layout.deep_in_memory, side.load.dtype == F16
+    layout = side.layout.in_parts(part, part_steps, gap, deep=lines)
+    if lines:
+        eights = is_f16 and piece.loads_steps(side.load, EIGHT)
+    else:
+        whole = part % EIGHT == 0 and layout.panel % EIGHT == 0
+        eights = is_f16 and whole and piece.loads_places(side.load, EIGHT)
+    layout = replace(layout, lanes=EIGHT if eights else LANES)
+    return (_FloatLines if lines else Floats)(side.b, piece, layout, side.load, side.vectors)
 
 
-class _Eights(Floats):
-    """Adjacent rows or columns, copied eight at a time where eight of them are one f16 vector."""
-
-    def in_parts(self, part: int, own: int, gap: int) -> None:
-        super().in_parts(part, own, gap)
-        whole = part % EIGHT == 0 and self.panel % EIGHT == 0
-        if whole and self.load.dtype == F16 and self.loads_vectors(self.load, EIGHT):
-            self.lanes = EIGHT
-
-
-class _InLines(StagedOperand):
-    """In shared memory each row or column has a line of steps; `stride` is from line to line."""
-
-    along = True
-
-    def in_parts(self, part: int, own: int, gap: int) -> None:
-        self.part, self.own, self.stride = part, own, own + gap
-
-    def size(self, depth: int) -> int:
-        return self.part * self.stride
-
-    def within(self, place: Index, step: Index) -> Index:
-        return place * self.stride + step
-
-
-class _IntegerLines(_InLines, Integers):
+class _IntegerLines(Integers):
     """Weights of few bits: a word has eight steps of a column, which are adjacent in its line."""
 
     def write(self, depth: int) -> None:
-        for n, place, step in self._units(depth):
+        for n, place, step in self.units(depth):
             steps = [Reg(f"{self.piece.name}{n}_step{i}", F32, LANES) for i in range(EIGHT)]
             for i, reg in enumerate(steps):
                 self.b.set(reg.name, self.vector(n, i))
@@ -74,47 +55,36 @@ class _IntegerLines(_InLines, Integers):
                 fours = (steps[:LANES], steps[LANES:])
                 parts = (Lanes(tuple(Lane(reg, column) for reg in four)) for four in fours)
                 value = Join(tuple(Call("cast", (part,), F16, LANES) for part in parts))
-                self.b.store(self.piece.area, self.where(place + column, step), value)
+                self.b.store(self.piece.area, self.layout.where(place + column, step), value)
 
 
-class _Lines(_InLines, Floats):
+class _FloatLines(Floats):
     """Floats that are contiguous along the reduction: a thread copies eight steps of a row at a
-    time."""
+    time, in vectors of `lanes` steps."""
 
-    def as_halves(self, kernel: Kernel) -> None:
-        super().as_halves(kernel)
-        p, load = self.piece, self.load
-        q, k = index(Var("q", p.extent)), index(Var("k", ceil(p.steps / EIGHT))) * EIGHT
-        run = [load.index.substitute(p.point(q, k + i)) for i in range(EIGHT)]
-        whole = p.steps % EIGHT == 0 and are_adjacent(run) and is_multiple(run[0], EIGHT)
-        if whole and load.dtype == F16:
-            self.lanes = EIGHT
+    def units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, row and first step of each unit; neighbouring threads have neighbouring units."""
+        for n, (place, step) in self.b.points_of_thread((self.piece.width, depth // EIGHT)):
+            yield n, place, step * EIGHT
 
     def take(self, n: int, place: Index, step: Index) -> None:
-        for i in range(0, EIGHT, self.lanes):
+        for i in range(0, EIGHT, self.layout.lanes):
             steps = self._steps(place, step + i)
             self.b.set(self.reg(n, i, self.load.dtype).name, steps)
 
     def taken(self, n: int, i: int) -> Expr:
-        """All eight steps of unit number `n`."""
+        """The vector that begins at step i of unit n."""
         return self.reg(n, i, self.load.dtype)
 
     def write(self, depth: int) -> None:
-        for n, place, step in self._units(depth):
-            parts = tuple(self._half(n, i) for i in range(0, EIGHT, self.lanes))
+        for n, place, step in self.units(depth):
+            parts = tuple(
+                self._converted(self.taken(n, i)) for i in range(0, EIGHT, self.layout.lanes)
+            )
             value = parts[0] if len(parts) == 1 else Join(parts)
-            self.b.store(self.piece.area, self.where(place, step), value)
-
-    def _half(self, n: int, i: int) -> Expr:
-        reg = self.taken(n, i)
-        return reg if self.load.dtype == F16 else Call("cast", (reg,), F16, LANES)
+            self.b.store(self.piece.area, self.layout.where(place, step), value)
 
     def _steps(self, place: Index, step: Index) -> Expr:
-        if self.wide:
-            return self.element(self.load, place, step, self.lanes)
+        if self.vectors:
+            return self.element(self.load, place, step, self.layout.lanes)
         return Lanes(tuple(self.element(self.load, place, step + i) for i in range(LANES)))
-
-    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, row and first step of each unit; neighbouring threads have neighbouring units."""
-        for n, (place, step) in self.b.points_of_thread((self.piece.width, depth // EIGHT)):
-            yield n, place, step * EIGHT

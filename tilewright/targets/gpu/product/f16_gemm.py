@@ -31,10 +31,8 @@ class _Halves(ProductTile):
     operand = F16
 
     def _sides(self) -> tuple[StagedOperand, StagedOperand]:
-        sides = super()._sides()
-        for side in sides:
-            side.as_halves(self.kernel)
-        return sides
+        rows, columns = super()._sides()
+        return rows.in_f16(self.kernel), columns.in_f16(self.kernel)
 
     def _multiply(self) -> None:
         for i, v in self._sums:

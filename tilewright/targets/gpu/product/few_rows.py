@@ -66,7 +66,7 @@ class FewRowsTile:
         ]
         self.input = rows_of(chain, self.places[0])
         # Neighbouring threads read adjacent vectors: those of a panel, then its next steps.
-        run = self.sides[0].run
+        run = self.sides[0].layout.run
         shape = (len(every), self.width // LANES // run, s.slices, run)
         which, major, part, unit = unflatten(b.thread, shape)
         self.which, own = b.let(which, "which"), b.let(major * run + unit, "t")
@@ -132,9 +132,12 @@ def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
     b, steps = tile.b, tile.places[0].ops.steps
     tile.input.make_ready(b)
     for side in tile.by_product():
-        blocks = ceil(steps / (s.slices * s.r0 * side.each))
+        blocks = ceil(steps / (s.slices * s.r0 * side.layout.unit_steps))
         with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
-            firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
+            firsts = [
+                ((block * s.r0 + u) * s.slices + tile.part) * side.layout.unit_steps
+                for u in range(s.r0)
+            ]
             for u, step in enumerate(firsts):
                 side.take(u, tile.col, step)
             for u, step in enumerate(firsts):
@@ -152,7 +155,7 @@ def _multiply(
     to = total(i) if factor is None else _part(i)
     if factor is not None:
         b.set(to.name, identity("sum", F32, LANES))
-    for j, left in enumerate(_row(b, rows, i, step, side.each)):
+    for j, left in enumerate(_row(b, rows, i, step, side.layout.unit_steps)):
         factors = (Splat(left, LANES), side.taken(unit, j), to)
         b.set(to.name, Call("fma", factors, F32, LANES))
     if factor is not None:

@@ -13,8 +13,9 @@ while the blocks are in shared memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import ceil, gcd
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
@@ -37,7 +38,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, IntegerGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition
-from tilewright.targets.gpu.tile.staging import MOST_GAP, OperandTile, StagedOperand
+from tilewright.targets.gpu.tile.staging import MOST_GAP, OperandTile, StagedOperand, StagingLayout
 from tilewright.targets.vectors import LANES, guarded
 
 #: Subtracted from each row element when it is staged.
@@ -50,11 +51,19 @@ def lower(kernel: Kernel, schedule: IntegerGemmSchedule) -> TileFn:
     return lower_tile(kernel, schedule, _Dots)
 
 
+@dataclass(frozen=True, eq=False)
 class Bytes(StagedOperand):
-    """Stages a byte operand: a thread's unit is one group of each of four rows or columns."""
+    """Stages a byte operand: a thread's unit is one group of each of four rows or columns.
 
-    def __init__(
-        self,
+    group: the axis within a group
+    """
+
+    load: Load
+    group: Var
+
+    @classmethod
+    def of(
+        cls,
         b: Builder,
         piece: OperandTile,
         load: Load,
@@ -62,37 +71,30 @@ class Bytes(StagedOperand):
         *,
         apart: bool = False,
         panel: int = 1,
-    ) -> None:
-        """group: the axis within a group;  apart, panel: as in `Floats`"""
-        super().__init__(b, piece, panel)
-        self.load, self.group = load, group
-        self.deep = not self.panel
-        if apart:
-            self.stride += self.panel or LANES
+    ) -> Self:
+        """apart, panel: as in `Floats`"""
+        layout = StagingLayout.of(piece.width, panel)
+        padding = (layout.panel or LANES) if apart else 0
+        layout = replace(
+            layout,
+            deep_in_memory=not layout.panel,
+            stride=layout.stride + padding,
+            dtype=I8,
+            group=BYTES_PER_STEP,
+        )
+        return cls(b, piece, layout, load, group)
 
     def take(self, n: int, place: Index, step: Index) -> None:
         for i in range(LANES):
-            self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
+            self.b.set(self.reg(n, i, I8).name, self.word(place + i, step))
 
     def taken(self, n: int, i: int) -> Expr:
         """Four groups as one vector."""
         return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
 
-    def vector(self, n: int, i: int) -> Expr:
-        return self.taken(n, i)
-
-    def write(self, depth: int) -> None:
-        for n, place, step in self._units(depth):
-            self.b.store(
-                self.piece.area, (self.offset(step) + place) * BYTES_PER_STEP, self.taken(n, 0)
-            )
-
-    def scratch(self, depth: int) -> Scratch:
-        return Scratch(I8, self.size(depth) * BYTES_PER_STEP)
-
-    def _word(self, place: Index, step: Index) -> Expr:
+    def word(self, place: Index, step: Index) -> Expr:
         """A group of one row or column as signed bytes; 0 beyond the ends."""
-        load, ends = self.load, self.ends(place, step)
+        load, ends = self.load, self.piece.ends(place, step)
         values: Values = self.piece.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
         if is_multiple(at, BYTES_PER_STEP):
@@ -124,8 +126,8 @@ def sides_of_bytes(
     rows, cols = tile.pieces(*widths)
     panel = panel if panel <= MOST_GAP else 1
     return (
-        kind(b, rows, ops.row, group, apart=apart),
-        kind(b, cols, ops.col, group, apart=apart, panel=panel),
+        kind.of(b, rows, ops.row, group, apart=apart),
+        kind.of(b, cols, ops.col, group, apart=apart, panel=panel),
     )
 
 
@@ -167,7 +169,7 @@ class ColumnCounts:
 class _Dots(ProductTile):
     """One tile whose sums are i32."""
 
-    dtype = I32
+    dtype, operand = I32, I8
 
     def _sides(self) -> tuple[StagedOperand, StagedOperand]:
         s = self.s
@@ -177,12 +179,7 @@ class _Dots(ProductTile):
     def _multiply(self) -> None:
         super()._multiply()
         cols = self.sides[1]
-        self.counts.add(
-            cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * BYTES_PER_STEP
-        )
-
-    def _held(self, side: StagedOperand, at: Index) -> Load:
-        return Load(side.piece.area, at * BYTES_PER_STEP, I8, LANES * BYTES_PER_STEP)
+        self.counts.add(cols.piece.area, self.s.r1, cols.layout.where)
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:
         total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * BYTES_PER_STEP)

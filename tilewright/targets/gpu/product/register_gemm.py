@@ -145,17 +145,17 @@ class ProductTile(RegisterTile):
         with b.loop("step", Index(), index(own), s.r0, own) as first:
             for step in (self.slice * own + first + u for u in range(s.r0)):
                 for i in range(0, s.x0, LANES):
-                    at = rows.offset(step) + self.down * s.x0 + i
-                    b.set(f"left{i // LANES}", self._held(rows, at))
+                    b.set(f"left{i // LANES}", self._held(rows, self.down * s.x0 + i, step))
                 for v in range(s.y0 // LANES):
-                    b.set(f"right{v}", self._held(cols, cols.offset(step) + self._four(v)))
+                    b.set(f"right{v}", self._held(cols, self._four(v), step))
                 for i, v in self._sums:
                     name, value = self._more(i, v)
                     b.set(name, value)
 
-    def _held(self, side: StagedOperand, at: Index) -> Load:
+    def _held(self, side: StagedOperand, place: Index, step: Index) -> Load:
         """Loads four rows or columns of a step from shared memory."""
-        return Load(side.piece.area, at, self.operand, LANES)
+        layout = side.layout
+        return Load(side.piece.area, layout.where(place, step), self.operand, LANES * layout.group)
 
     def _add_up(self, area: int) -> None:
         """Adds the sums of all slices into those of slice 0, one row of each thread at a time."""

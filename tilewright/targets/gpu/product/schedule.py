@@ -362,4 +362,4 @@ class SubgroupGemmSchedule(Schedule):
 def read_together(kernel: Kernel) -> int:
     """Steps of the columns that one load reads."""
     tile = tile_of(kernel, 1, LANES, 1, 2)
-    return sides(tile, (1, LANES))[1].each
+    return sides(tile, (1, LANES))[1].layout.unit_steps

@@ -120,7 +120,10 @@ def _has_few_rows(kernel: Kernel) -> bool:
     if ops is None or ops.m.extent >= ENOUGH_ROWS or ops.n.extent < LANES:
         return False
     side = columns_alone(kernel)
-    return ops.steps >= LEAST_STEPS * LEAST_SLICES * side.each and not side.deep
+    return (
+        ops.steps >= LEAST_STEPS * LEAST_SLICES * side.layout.unit_steps
+        and not side.layout.deep_in_memory
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -131,7 +134,7 @@ def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
     panel = panel_of(kernel, ops)
     y1 = panel if panel % LANES == 0 else LINE_ELEMENTS
     slices = MOST_THREADS * LANES // y1
-    while slices > 1 and slices * LEAST_STEPS * side.each > ops.steps:
+    while slices > 1 and slices * LEAST_STEPS * side.layout.unit_steps > ops.steps:
         slices //= 2
     return FewRowsSchedule(y1=y1, slices=slices)
 

@@ -68,10 +68,10 @@ class SubgroupTile(RegisterTile):
         """Adds rows * columns to the sums, for r0 steps of the block."""
         b, s, cols = self.b, self.s, self.sides[1]
         vectors = s.y0 // LANES
-        for u, v in every(range(0, s.r0, cols.each), range(vectors)):
+        for u, v in every(range(0, s.r0, cols.layout.unit_steps), range(vectors)):
             cols.take(u * vectors + v, self._col(v), begin + first + u)
         for u in range(s.r0):
-            i = u % cols.each
+            i = u % cols.layout.unit_steps
             for v in range(vectors):
                 b.set(f"right{v}", cols.vector((u - i) * vectors + v, i))
             for row in range(s.x0):

@@ -24,8 +24,8 @@ from tilewright.kernel.tree import indices_of, rewrite, walk
 from tilewright.targets.gpu.tile.staging import (
     MOST_GAP,
     Floats,
+    Integers,
     OperandTile,
-    StagedOperand,
     columns,
 )
 from tilewright.targets.vectors import LANES, begins_whole_vectors
@@ -145,12 +145,12 @@ def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> TilePo
 
 def sides(
     tile: TilePosition, widths: tuple[int, int], *, apart: bool = False
-) -> tuple[StagedOperand, StagedOperand]:
+) -> tuple[Floats, Floats | Integers]:
     """These numbers of rows and columns of a tile, staged in the first two shared areas."""
     ops = tile.places.ops
     rows, cols = tile.pieces(*widths)
     return (
-        Floats(tile.b, rows, ops.row, apart=apart),
+        Floats.of(tile.b, rows, ops.row, apart=apart),
         columns(tile.b, tile.kernel, ops, cols, apart=apart, widest=MOST_GAP),
     )
 

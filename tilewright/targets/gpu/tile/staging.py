@@ -14,11 +14,11 @@ multiply.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil, gcd
+from typing import Self
 
 from tilewright.base.dtypes import F16, F32, DType
 from tilewright.kernel.builder import Builder, Values
@@ -55,10 +55,9 @@ LINE_ELEMENTS = LINE_BYTES // WORD
 
 @dataclass(frozen=True)
 class OperandTile:
-    """A tile's part of an operand.
+    """A tile's part of an operand.  A *place* is a row or a column.
 
-    extent, steps: sizes of the whole operand;  width, start: the tile's rows or columns, and the
-        first
+    extent, steps: sizes of the whole operand;  width, start: the tile's places, and the first one
     area:          number of the shared area;  point: the index values of an element
     """
 
@@ -70,37 +69,144 @@ class OperandTile:
     area: int
     point: IndexValues
 
+    def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
+        """The conditions under which an element exists."""
+        return Bound(place, self.extent), Bound(step, self.steps)
 
-class StagedOperand(ABC):
-    """One operand: stages a block of it in shared memory, `width` rows or columns for each step.
+    def places_are_adjacent(self, load: Load, count: int = LANES) -> bool:
+        """True if neighbouring places are adjacent in memory."""
+        return are_adjacent(self._places(load, count))
 
-    each:   steps of a unit;  lanes: its rows or columns
-    run:    units that are adjacent at one step: those of a panel, or all
-    deep:   the operand is contiguous along the depth, not along its rows or columns
-    stride: elements from step to step in shared memory;  gap: further elements from unit to unit
-    dtype:  of elements in shared memory, f32 or f16
-    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), one slice
-        of the steps after another; 0: there is only one part
-    along:  shared memory is contiguous along the depth (matrix/vector_staging.py)
+    def loads_places(self, load: Load, lanes: int = LANES) -> bool:
+        """True if neighbouring places are adjacent in memory, as whole vectors."""
+        return self.extent % lanes == 0 and _are_vectors(self._places(load, lanes))
+
+    def loads_steps(self, load: Load, lanes: int = LANES) -> bool:
+        """True if neighbouring steps are adjacent in memory, as whole vectors."""
+        place = index(Var("q", self.extent))
+        step = index(Var("k", ceil(self.steps / lanes))) * lanes
+        run = [load.index.substitute(self.point(place, step + i)) for i in range(lanes)]
+        return self.steps % lanes == 0 and _are_vectors(run)
+
+    def _places(self, load: Load, count: int) -> list[Index]:
+        """The indices of neighbouring places at any step."""
+        place = index(Var("q", ceil(self.extent / count))) * count
+        step = index(Var("k", self.steps))
+        return [load.index.substitute(self.point(place + i, step)) for i in range(count)]
+
+
+def _are_vectors(run: Sequence[Index]) -> bool:
+    return are_adjacent(run) and is_multiple(run[0], len(run))
+
+
+@dataclass(frozen=True)
+class StagingLayout:
+    """How threads divide a block of an operand, and where shared memory has its elements.
+
+    Threads copy units of `unit_steps` steps and `lanes` places.  Shared memory has a line of places
+    for each step, or a line of steps for each place.
+
+    width:  places of the tile;  panel: columns that are adjacent in memory, 0: there are no panels
+    deep_in_memory: the operand is contiguous along the depth in memory, not along its places
+    deep_in_shared: lines are lines of steps (matrix/vector_staging.py)
+    stride: elements from line to line;  gap: further elements after the lines of a unit
+    part, part_steps: places and steps of each part of shared memory (`Scratch.part`), one slice of
+        the steps after another; 0: there is only one part
+    dtype:  type in shared memory;  group: its elements in a step of one place, 4 for bytes.  All
+        numbers of elements here count such groups
     """
 
-    each = 1
-    lanes = LANES
-    deep = False
-    gap = 0
-    dtype = F32
-    part = own = 0
-    along = False
+    width: int
+    panel: int = 0
+    deep_in_memory: bool = False
+    deep_in_shared: bool = False
+    unit_steps: int = 1
+    lanes: int = LANES
+    stride: int = 0
+    gap: int = 0
+    part: int = 0
+    part_steps: int = 0
+    dtype: DType = F32
+    group: int = 1
 
-    def __init__(self, b: Builder, piece: OperandTile, panel: int = 1) -> None:
-        """panel: columns that are adjacent in memory"""
-        self.b, self.piece, self.stride = b, piece, piece.width
-        in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
-        self.panel = panel if in_panels else 0
+    @staticmethod
+    def of(width: int, panel: int = 1) -> StagingLayout:
+        """Lines without gaps.  panel: columns that are adjacent in memory"""
+        in_panels = panel > 1 and panel % LANES == 0 and width % panel == 0
+        return StagingLayout(width, panel if in_panels else 0, stride=width)
+
+    def in_parts(self, part: int, steps: int, gap: int, deep: bool = False) -> StagingLayout:
+        """Divided into parts of `part` places and these steps.
+
+        gap: unused elements after each line;  deep: lines are lines of steps
+        """
+        stride = (steps if deep else part) + gap
+        return replace(self, part=part, part_steps=steps, stride=stride, deep_in_shared=deep)
 
     @property
     def run(self) -> int:
-        return (self.panel or self.piece.width) // self.lanes
+        """Units that are adjacent at one step: those of a panel, or all."""
+        return (self.panel or self.width) // self.lanes
+
+    def where(self, place: Index, step: Index) -> Index:
+        """The offset of an element of the block in shared memory."""
+        if not self.part:
+            return self._within(place, step) * self.group
+        number = step // self.part_steps * (self.width // self.part) + place // self.part
+        return self.in_part(number, place % self.part, step % self.part_steps)
+
+    def in_part(self, number: Index, place: Index, step: Index) -> Index:
+        """The offset of an element of part `number` in shared memory."""
+        return (number * self._size(self.part_steps) + self._within(place, step)) * self.group
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for `depth` steps."""
+        if not self.part:
+            return Scratch(self.dtype, self._size(depth) * self.group)
+        size = self._size(self.part_steps) * self.group
+        parts = self.width // self.part * (depth // self.part_steps)
+        return Scratch(self.dtype, parts * size, size)
+
+    def _within(self, place: Index, step: Index) -> Index:
+        """The offset of an element in shared memory, or in a part of it."""
+        if self.deep_in_shared:
+            return place * self.stride + step
+        return step * self.stride + step // self.unit_steps * self.gap + place
+
+    def _size(self, depth: int) -> int:
+        """Elements of shared memory, or of a part of it, for `depth` steps."""
+        if self.deep_in_shared:
+            return self.part * self.stride
+        return depth * self.stride + ceil(depth / self.unit_steps) * self.gap
+
+    def units(self, b: Builder, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, first place and first step of each of this thread's units.  Statements added
+        meanwhile run only if the unit exists.
+
+        Neighbouring threads have neighbouring steps if the operand is deep in memory, else
+        neighbouring places.
+        """
+        places, steps = self.width // self.lanes, depth // self.unit_steps
+        if self.deep_in_memory:
+            together = gcd(steps, LINE_ELEMENTS // self.unit_steps)
+            for n, (major, place, minor) in b.points_of_thread(
+                (steps // together, places, together)
+            ):
+                yield n, place * self.lanes, (major * together + minor) * self.unit_steps
+        else:
+            for n, (major, step, minor) in b.points_of_thread(
+                (places // self.run, steps, self.run)
+            ):
+                yield n, (major * self.run + minor) * self.lanes, step * self.unit_steps
+
+
+@dataclass(frozen=True, eq=False)
+class StagedOperand(ABC):
+    """One operand: stages a block of it in shared memory."""
+
+    b: Builder
+    piece: OperandTile
+    layout: StagingLayout
 
     @abstractmethod
     def take(self, n: int, place: Index, step: Index) -> None:
@@ -119,145 +225,91 @@ class StagedOperand(ABC):
         taken, factor = self.taken(n, i), self.factor(n)
         return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
 
-    def as_halves(self, kernel: Kernel) -> None:
-        """Stages elements as f16."""
-        self.dtype = F16
-
-    def in_parts(self, part: int, own: int, gap: int) -> None:
-        """Divides shared memory into parts of `part` rows or columns and `own` steps.
-
-        gap: unused elements from line to line
-        """
-        self.part, self.own, self.stride = part, own, part + gap
-
-    def offset(self, step: Index) -> Index:
-        """The offset of a block's step in shared memory, or in each part of it."""
-        return step * self.stride + step // self.each * self.gap
-
-    def within(self, place: Index, step: Index) -> Index:
-        """The offset of an element in shared memory, or in a part of it."""
-        return self.offset(step) + place
-
-    def where(self, place: Index, step: Index) -> Index:
-        """The offset of an element of the block in shared memory."""
-        if not self.part:
-            return self.within(place, step)
-        number = step // self.own * (self.piece.width // self.part) + place // self.part
-        inside = self.within(place % self.part, step % self.own)
-        return number * self.size(self.own) + inside
-
-    def size(self, depth: int) -> int:
-        """Elements of shared memory, or of a part of it, for `depth` steps."""
-        return depth * self.stride + ceil(depth / self.each) * self.gap
+    def in_f16(self, kernel: Kernel) -> Self:
+        """The same operand, staged as f16."""
+        return replace(self, layout=replace(self.layout, dtype=F16))
 
     def scratch(self, depth: int) -> Scratch:
         """The shared area for `depth` steps."""
-        if not self.part:
-            return Scratch(self.dtype, self.size(depth))
-        size, parts = self.size(self.own), self.piece.width // self.part * (depth // self.own)
-        return Scratch(self.dtype, parts * size, size)
+        return self.layout.scratch(depth)
+
+    def units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, first place and first step of each of this thread's units."""
+        return self.layout.units(self.b, depth)
 
     def read(self, block: Index, depth: int) -> None:
         """Loads this thread's units of the block to registers; 0 beyond the ends."""
-        for n, place, step in self._units(depth):
+        for n, place, step in self.units(depth):
             self.take(n, self.piece.start + place, block + step)
 
     def write(self, depth: int) -> None:
-        """Writes the registers to shared memory, steps outermost."""
-        for n, place, step in self._units(depth):
-            for i in range(self.each):
-                self.b.store(self.piece.area, self.where(place, step + i), self.kept(n, i))
+        """Writes the registers to shared memory."""
+        for n, place, step in self.units(depth):
+            for i in range(self.layout.unit_steps):
+                at = self.layout.where(place, step + i)
+                self.b.store(self.piece.area, at, self._converted(self.vector(n, i)))
 
-    def kept(self, n: int, i: int) -> Expr:
-        """Step i of unit n, in the type that shared memory has."""
-        vector = self.vector(n, i)
-        same = dtype_of(vector) == self.dtype
-        return vector if same else Call("cast", (vector,), self.dtype, LANES)
-
-    def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
-        """The conditions under which an element exists."""
-        return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
-
-    def loads_vectors(self, load: Load, lanes: int = LANES) -> bool:
-        """True if neighbouring rows or columns are adjacent in memory, as whole vectors."""
-        q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
-        k = index(Var("k", self.piece.steps))
-        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
-        return self.piece.extent % lanes == 0 and are_adjacent(run) and is_multiple(run[0], lanes)
+    def _converted(self, vector: Expr) -> Expr:
+        """A vector in the type that shared memory has."""
+        dtype = self.layout.dtype
+        same = dtype_of(vector) == dtype
+        return vector if same else Call("cast", (vector,), dtype, LANES)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
-        """The elements of neighbouring rows or columns of a unit, as one load if `whole`."""
+        """The elements of neighbouring places of a unit, as one load if `whole`."""
         if whole:
-            return self.element(load, place, step, self.lanes)
+            return self.element(load, place, step, self.layout.lanes)
         return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
 
     def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
+        """An element, or `lanes` adjacent ones; 0 beyond the ends."""
         at = load.index.substitute(self.piece.point(place, step))
-        return guarded(Load(load.buffer, at, load.dtype, lanes), self.ends(place, step))
-
-    def _shape(self, depth: int) -> tuple[int, int, int]:
-        """The shape in which units are assigned to threads; its last part goes to neighbouring
-        threads.
-
-        A deep operand: groups of steps, places, units of such a group.  Any other operand: runs,
-        steps, units of a run.
-        """
-        places, along = self.piece.width // self.lanes, depth // self.each
-        if self.deep:
-            together = gcd(along, LINE_ELEMENTS // self.each)
-            return along // together, places, together
-        return places // self.run, along, self.run
-
-    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, first place and first step of each of this thread's units.  Statements added
-        meanwhile run only if the unit exists."""
-        shape = self._shape(depth)
-        for n, (major, middle, minor) in self.b.points_of_thread(shape):
-            if self.deep:
-                place, step = middle, major * shape[2] + minor
-            else:
-                place, step = major * self.run + minor, middle
-            yield n, place * self.lanes, step * self.each
+        return guarded(Load(load.buffer, at, load.dtype, lanes), self.piece.ends(place, step))
 
     def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
-        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.lanes)
+        """A register of unit `n`."""
+        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.layout.lanes)
 
 
+@dataclass(frozen=True, eq=False)
 class Floats(StagedOperand):
-    """An operand of f32 or f16.  If it is contiguous along the depth, a unit is 4 steps of 4
-    rows."""
+    """An operand of f32 or f16.  If it is deep in memory, a unit is 4 steps of 4 places.
 
-    def __init__(
-        self, b: Builder, piece: OperandTile, load: Load, *, apart: bool = False, panel: int = 1
-    ) -> None:
-        """apart: steps are padded so that neighbouring threads write to different banks"""
-        p = piece
-        q, k = index(Var("q", -(-p.extent // LANES))), index(Var("k", p.steps))
-        run = [load.index.substitute(p.point(q * LANES + i, k)) for i in range(LANES)]
-        self.deep = not are_adjacent(run)
-        super().__init__(b, piece, 1 if self.deep else panel)
-        self.load = load
-        if self.deep:
-            q, k = index(Var("q", p.extent)), index(Var("k", -(-p.steps // LANES))) * LANES
-            run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
-            self.wide = p.steps % LANES == 0 and are_adjacent(run) and is_multiple(run[0], LANES)
-        else:
-            self.wide = self.loads_vectors(load)
-        self.each = LANES if self.deep and self.wide else 1
-        between = LANES if self.deep and not self.wide else self.panel
-        self.stride += between if apart else 0
-        self.gap = LANES if apart and self.each > 1 else 0
+    vectors: memory has whole vectors along the steps if the operand is deep, else along the places
+    """
 
-    def as_halves(self, kernel: Kernel) -> None:
-        """Stages elements as f16; elements that are f16 in memory are not widened in between."""
-        self.dtype = F16
-        if kernel.buffers[self.load.buffer].halves:
-            self.load = replace(self.load, dtype=F16)
+    load: Load
+    vectors: bool
+
+    @staticmethod
+    def of(
+        b: Builder, piece: OperandTile, load: Load, *, apart: bool = False, panel: int = 1
+    ) -> Floats:
+        """apart: lines are padded so that neighbouring threads write to different banks"""
+        deep = not piece.places_are_adjacent(load)
+        vectors = piece.loads_steps(load) if deep else piece.loads_places(load)
+        layout = StagingLayout.of(piece.width, 1 if deep else panel)
+        unit_steps = LANES if deep and vectors else 1
+        padding = LANES if deep and not vectors else layout.panel
+        layout = replace(
+            layout,
+            deep_in_memory=deep,
+            unit_steps=unit_steps,
+            stride=layout.stride + (padding if apart else 0),
+            gap=LANES if apart and unit_steps > 1 else 0,
+        )
+        return Floats(b, piece, layout, load, vectors)
+
+    def in_f16(self, kernel: Kernel) -> Self:
+        """The same operand, staged as f16; f16 elements in memory are not widened in between."""
+        dtype = F16 if kernel.buffers[self.load.buffer].halves else self.load.dtype
+        layout = replace(self.layout, dtype=F16)
+        return replace(self, layout=layout, load=replace(self.load, dtype=dtype))
 
     def take(self, n: int, place: Index, step: Index) -> None:
         dtype = self.load.dtype
-        if self.each == 1:
-            vector = self.neighbours(self.load, place, step, self.wide)
+        if self.layout.unit_steps == 1:
+            vector = self.neighbours(self.load, place, step, self.vectors)
             self.b.set(self.reg(n, 0, dtype).name, vector)
             return
         for i in range(LANES):
@@ -266,7 +318,7 @@ class Floats(StagedOperand):
 
     def taken(self, n: int, i: int) -> Expr:
         dtype = self.load.dtype
-        if self.each == 1:
+        if self.layout.unit_steps == 1:
             return self.reg(n, 0, dtype)
         return Lanes(tuple(Lane(self.reg(n, row, dtype), i) for row in range(LANES)))
 
@@ -277,42 +329,47 @@ PAD = 8
 MOST_GAP = 8
 
 
+@dataclass(frozen=True, eq=False)
 class Integers(StagedOperand):
     """Weights of few bits.  Registers of a unit: a word of each column, or of each step, and the
-    columns' scales and zero points if there are any."""
+    columns' scales and zero points if there are any.
 
-    def __init__(
-        self,
+    vectors: whether memory has whole vectors of columns, for the words, scales and zero points
+    """
+
+    weights: Quantised
+    vectors: Mapping[Load, bool]
+
+    @staticmethod
+    def of(
         b: Builder,
         piece: OperandTile,
         weights: Quantised,
         *,
         apart: bool = False,
         panel: int = 1,
-    ) -> None:
+    ) -> Integers:
         """apart: words are padded so that neighbouring threads write to different banks"""
-        ops = weights.operands
-        super().__init__(b, piece, panel)
-        self.weights, self.each = weights, weights.together
-        self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
-        whole = {x: self.loads_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
-        self.whole = whole | {ops.col: self.loads_vectors(ops.col)}
+        layout = StagingLayout.of(piece.width, panel)
+        run = layout.run * LANES
+        gap = run if apart and run < piece.width else 0
+        layout = replace(layout, unit_steps=weights.together, gap=gap)
+        loads = (*_loads(weights.scale), *_loads(weights.zero), weights.operands.col)
+        return Integers(b, piece, layout, weights, {x: piece.loads_places(x) for x in loads})
 
     def with_unit_steps(self, steps: int) -> Integers:
         """The same operand with this number of steps in a unit."""
-        found = copy(self)
-        found.each = steps
-        return found
+        return replace(self, layout=replace(self.layout, unit_steps=steps))
 
     @property
     def words(self) -> int:
         """Stored elements of a column in a unit."""
-        return self.each // self.weights.word
+        return self.layout.unit_steps // self.weights.word
 
     def take(self, n: int, place: Index, step: Index) -> None:
         col = self.weights.operands.col
         for j in range(self.words):
-            words = self.neighbours(col, place, step + j * self.weights.word, self.whole[col])
+            words = self.neighbours(col, place, step + j * self.weights.word, self.vectors[col])
             self.b.set(self.reg(n, j, col.dtype).name, words)
         self.b.set(self.scale(n).name, self.across(self.weights.scale, place, step))
         zero = self.zero(n)
@@ -342,7 +399,7 @@ class Integers(StagedOperand):
 
     def across(self, e: Expr, place: Index, step: Index) -> Expr:
         """A scale or a zero point for each of LANES neighbouring columns."""
-        return in_lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
+        return in_lanes(e, lambda x: self.neighbours(x, place, step, self.vectors[x]))
 
 
 def columns(
@@ -353,13 +410,13 @@ def columns(
     *,
     apart: bool = False,
     widest: int,
-) -> StagedOperand:
+) -> Floats | Integers:
     """The column operand in its memory layout; panels wider than `widest` columns count as rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
-        return Integers(b, piece, form.weights, apart=apart, panel=panel)
-    return Floats(b, piece, ops.col, apart=apart, panel=panel)
+        return Integers.of(b, piece, form.weights, apart=apart, panel=panel)
+    return Floats.of(b, piece, ops.col, apart=apart, panel=panel)
 
 
 def panel_of(kernel: Kernel, ops: Operands) -> int:
