@@ -25,8 +25,10 @@ Only = Annotated[
     typer.Option(metavar="TEXT", help="Cases whose names begin so; repeatable."),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of all that is compared.")]
+Host = Annotated[str, typer.Option(help="Where to run.")]
 Runs = Annotated[int, typer.Option(min=1, help="How often each is run.")]
 Seconds = Annotated[float, typer.Option(help="Time for each case.")]
+SessionSeconds = Annotated[float, typer.Option(help="Of one session.")]
 Seed = Annotated[int, typer.Option(help="Of random numbers.")]
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="Small forms, to see that it works; writes nothing.")

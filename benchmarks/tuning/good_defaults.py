@@ -11,13 +11,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from benchmarks.common import Run
 from benchmarks.optimum import SLOWER
-from benchmarks.options import Runs
+from benchmarks.options import Host, Runs, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
@@ -62,11 +59,11 @@ def sessions(host: str, path: Path, name: str, runs: int, seconds: float) -> Ite
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     model: Model = None,
     net: Net = None,
     shape: Shapes = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
     runs: Runs = 10,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):

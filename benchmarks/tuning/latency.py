@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Run
 from benchmarks.models.agreement import example
+from benchmarks.options import Host, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import KEY, WARM_MS, Session, named, page
@@ -125,11 +126,11 @@ def interval(turns: Sequence[Turn], draws: int = DRAWS) -> tuple[float, float]:
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     model: Model = None,
     net: Net = None,
     shape: Shapes = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
     every: Annotated[float, typer.Option(help="Mean seconds between inferences.")] = 0.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):

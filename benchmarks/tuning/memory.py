@@ -8,11 +8,9 @@ Input: a host, a model.  Output: results/tuning.memory.json: megabytes; see brow
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from benchmarks.common import Run
+from benchmarks.options import Host, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.browser_memory import Sampled, resting
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
@@ -44,11 +42,11 @@ def memory(host: str, path: Path, name: str, seconds: float) -> Row:
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     model: Model = None,
     net: Net = None,
     shape: Shapes = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
         run.keep(memory(host, paths["good"], name, seconds), KEY)

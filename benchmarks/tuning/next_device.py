@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from benchmarks.common import Run
-from benchmarks.options import Runs, among
+from benchmarks.options import Host, Runs, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
@@ -88,10 +86,10 @@ def firsts(
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
     runs: Runs = 15,
 ) -> None:
     for name in kernel or sweeps.NNJIT:

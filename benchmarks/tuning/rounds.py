@@ -14,11 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from benchmarks.common import Run
 from benchmarks.optimum import reached, share_after
-from benchmarks.options import among
+from benchmarks.options import Host, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
@@ -65,10 +63,10 @@ def session(host: str, name: str, start: str, seconds: float) -> Row:
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
 ) -> None:
     for name in kernel or sweeps.NNJIT:
         for first in start or STARTS:

@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from benchmarks.common import Run
-from benchmarks.options import among
+from benchmarks.options import Host, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
@@ -52,12 +50,12 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
 
 def main(
     run: Run,
-    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    host: Host = "chromium",
     model: Model = None,
     net: Net = None,
     shape: Shapes = None,
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
 ) -> None:
     with bundles(model, net, shape, list(STARTS)) as (name, paths):
         for first in start or STARTS:

@@ -34,7 +34,7 @@ import typer
 from benchmarks.common import Run
 from benchmarks.models.public import PUBLIC
 from benchmarks.optimum import near, reached, trials_at_random
-from benchmarks.options import BROWSERS, Hosts, Models, among
+from benchmarks.options import BROWSERS, Hosts, Models, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
@@ -222,7 +222,7 @@ def main(
     start: Annotated[list[str] | None, among(STARTS, "Repeatable")] = None,
     order: Annotated[list[str] | None, among(ORDERS, "Repeatable")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Random orders of a kernel.")] = 3,
-    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    seconds: SessionSeconds = 20.0,
     budget: Annotated[float, typer.Option(help="Share of the time for tuning.")] = 1.0,
 ) -> None:
     device = sweeps.device_here()

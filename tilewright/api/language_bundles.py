@@ -90,7 +90,8 @@ def open_source(
     if files is not None:
         return _open_encoder_decoder(*files, context, weights)
     if is_export_path(path):
-        return open_export(load(onnx_file(path)), onnx_file(path), context, weights)
+        file = onnx_file(path)
+        return open_export(load(file), file, context, weights)
     _check_context(context)
     # which needs packages that other models do without
     from tilewright.language import Language, RoundedWeights, folder_text, gguf_text
