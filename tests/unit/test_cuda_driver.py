@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 from collections.abc import Callable
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from helpers.waiting import PATIENCE
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices, cuda_driver
 from tilewright.hosts.cuda_devices import RELEASE, SETTLE, NvidiaDevice
-from tilewright.hosts.cuda_driver import Driver, compiled, cubins
+from tilewright.hosts.cuda_driver import Driver, compiled, context_reader, cubins
 from tilewright.hosts.cuda_graphs import Graphs, uncollected
 from tilewright.hosts.cuda_tasks import Launch, Release, Settle
 
@@ -56,27 +57,62 @@ def test_memory_is_given_with_its_zeroes() -> None:
     assert said.calls[-2:] == [("cuMemsetD8", 4096, 0, 16), ("cuStreamSynchronize", 0)]
 
 
-def test_a_thread_calls_the_driver_once_for_a_gpu_that_it_goes_on_with() -> None:
-    """Each thread has a GPU of its own, and another one's takes it over."""
-    said = Said()
-    one, other = driver(said), driver(said)
-    for number, each in enumerate((one, other)):
-        each._number, each._context = number, number
+class Contexts(Said):
+    """Knows the context of each thread, as CUDA does; `code` is its answer to the question."""
+
+    CUresult = IntEnum("CUresult", {"SUCCESS": 0, "DEINITIALIZED": 4})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code, self.switches = 0, list[int]()
+        self._thread = threading.local()
+        self._reader = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))(self._read)
+
+    def _read(self, found: Any) -> int:
+        found[0] = getattr(self._thread, "context", None)
+        return self.code
+
+    def cuGetProcAddress(
+        self, name: bytes, version: int, flags: int
+    ) -> tuple[int, int | None, int]:
+        assert name == b"cuCtxGetCurrent"
+        return 0, ctypes.cast(self._reader, ctypes.c_void_p).value, 0
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[int]:
+        self.switches.append(context)
+        self._thread.context = context
+        return (0,)
+
+    def driver(self, context: int) -> Driver:
+        made = driver(self)
+        made._context, made._current = context, context_reader(self)
+        return made
+
+
+def test_a_thread_switches_to_a_gpu_only_if_cuda_says_that_it_uses_another() -> None:
+    """Each thread has a GPU of its own, and another library may switch it."""
+    said = Contexts()
+    one, other = said.driver(1), said.driver(2)
 
     def works() -> None:
+        for each in (one, one, other, other, one):
+            each.ensure_current()
+        said.cuCtxSetCurrent(2)  # as PyTorch does
         one.ensure_current()
-        one.ensure_current()
-        other.ensure_current()
-        one.ensure_current()
-        other.use()
-        other.ensure_current()
 
     for _ in range(2):
-        said.calls.clear()
+        said.switches.clear()
         thread = threading.Thread(target=works)
         thread.start()
         thread.join(PATIENCE)
-        assert said.calls == [("cuCtxSetCurrent", number) for number in (0, 1, 0, 1)]
+        assert said.switches == [1, 2, 1, 2, 1]
+
+
+def test_an_error_of_the_question_for_the_context_is_raised() -> None:
+    said = Contexts()
+    said.code = 4
+    with pytest.raises(HostError, match="DEINITIALIZED"):
+        said.driver(1).ensure_current()
 
 
 def test_graphs_are_given_back() -> None:

@@ -122,6 +122,7 @@ class CriticalAgent:
             with self._running:
                 if before is not None:
                     before()
+                    self.model.device.ensure_current()
                 begun = now_us()
                 if self._by_kernels:
                     self._step_by_step(number)
@@ -342,4 +343,5 @@ class NormalAgent:
         if complete == len(self._plan.ends):
             self.inferences += 1
             self._between(self.inferences)
+            self._device.ensure_current()
         self._coordination.post(Ended(now_us(), self.task.name, complete))

@@ -210,6 +210,7 @@ class CudaHost(DeviceMemoryHost):
         self._recorded(plan, extents)()
 
     def _recorded(self, plan: int, extents: Sequence[int], repeat: int = 1) -> Callable[[], None]:
+        self.device.ensure_current()
         key = (self._using, repeat, plan % len(self._plans), *extents)
 
         def record() -> Callable[[], None]:
@@ -390,10 +391,12 @@ class CudaHost(DeviceMemoryHost):
         return self._memory.address + address
 
     def _write(self, address: int, data: Array) -> None:
+        self.device.ensure_current()
         with reading("the section for CUDA"):
             self.device.write(self._at(address, data.nbytes), data)
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
+        self.device.ensure_current()
         kind: np.dtype[np.generic] = np.dtype(DTYPES[dtype].numpy)
         with reading("the section for CUDA"):
             data = self.device.read(self._at(address, elements * kind.itemsize),

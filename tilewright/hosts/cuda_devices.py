@@ -144,7 +144,8 @@ class CudaDevice(Protocol):
         """Called once by each other thread that uses the device."""
 
     def ensure_current(self) -> None:
-        """As `use`, but without a driver call if the thread uses the device already."""
+        """As `use`, but fast if the thread uses the device already.  Call it after code that may
+        have switched the thread to another device."""
 
     def mark(self) -> DeviceEvent:
         """Marks the work that was started until now."""

@@ -34,9 +34,8 @@ MORE_OPTIONS = "TILEWRIGHT_NVRTC_OPTIONS"
 #: waits blocks all others in its queue.
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 HINT = "Install NVIDIA's driver, or choose another host"
-#: The number of the GPU that this thread uses.  It copies CUDA's own thread state, because during
-#: every driver call Python may switch to another thread.
-_THREAD = threading.local()
+#: The version of CUDA's interface whose `cuCtxGetCurrent` is asked for.
+CONTEXT_VERSION = 4000
 
 
 @cache
@@ -140,6 +139,25 @@ def _done(answer: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def context_reader(api: ModuleType) -> Callable[[], int]:
+    """A function that returns the handle of the calling thread's context; 0 if it has none.
+
+    During each call of the bindings another Python thread may take the interpreter lock, and a
+    critical request would wait for it.  This function keeps the lock.
+    """
+    address, _ = _done(api.cuGetProcAddress(b"cuCtxGetCurrent", CONTEXT_VERSION, 0))
+    call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))(int(address))
+
+    def current() -> int:
+        found = ctypes.c_void_p()
+        code = call(ctypes.byref(found))
+        if code:
+            _done((api.CUresult(code),))
+        return found.value or 0
+
+    return current
+
+
 class _Multiprocessors(Protocol):
     smCount: int
 
@@ -170,8 +188,9 @@ class Driver:
             raise HostError(
                 f"there is no CUDA device {number}", hint=HINT, host="cuda", found=count
             )
-        self._number, self._device = number, self._do("cuDeviceGet", number)
+        self._device = self._do("cuDeviceGet", number)
         self._context = self._do("cuDevicePrimaryCtxRetain", self._device)
+        self._current = context_reader(self._api)
         self.use()
         self.name = self._do("cuDeviceGetName", 100, self._device).partition(b"\0")[0].decode()
         self.capability = (
@@ -212,11 +231,14 @@ class Driver:
         """Makes the calling thread use this GPU; the thread that made the driver does so
         already."""
         self._do("cuCtxSetCurrent", self._context)
-        _THREAD.gpu = self._number
 
     def ensure_current(self) -> None:
-        """As `use`, but without a driver call if the thread uses this GPU already."""
-        if getattr(_THREAD, "gpu", None) != self._number:
+        """As `use`, but does nothing if the thread uses this GPU already.
+
+        Asks CUDA each time: another library, such as PyTorch, may have switched the thread to
+        another GPU.
+        """
+        if self._current() != int(self._context):
             self.use()
 
     def _do(self, call: str, *args: object) -> Any:
