@@ -160,7 +160,7 @@ def _left_out(kernels: Sequence[Plain]) -> str:
         return ""
     return (
         f"Not tuned: kernels with {rest:.0%} of the time. They are short, too large to try, or on "
-        "WebGPU in several buffers (docs/language-models.md)"
+        "WebGPU in several buffers (docs/decoders.md)"
     )
 
 

@@ -31,7 +31,7 @@ class CacheSession:
         if {IDS, LAST} - names or not rooms or ROWS not in manifest.dims:
             raise InputError(
                 "the bundle is no language model",
-                hint="docs/language-models.md says what it needs", inputs=sorted(names),
+                hint="docs/decoders.md says what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run = run
         self._sizes = sorted(manifest.dims[ROWS])

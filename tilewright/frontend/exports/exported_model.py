@@ -1,7 +1,7 @@
 """The graph of a language model that was exported to ONNX, for any number of new tokens.
 
 Input: a model whose caches grow, and how many tokens the caches shall hold.  Output: graphs as
-docs/language-models.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
+docs/decoders.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
 out, caches of a fixed room as states.  Mask and positions are computed from `seqlens_k`.
 """
 

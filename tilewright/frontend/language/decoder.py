@@ -1,7 +1,7 @@
 """The graph of a language model, for any number of new tokens.
 
 Input: `DecoderSource`, and how many tokens the caches hold.  Output: graphs as
-docs/language-models.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
+docs/decoders.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
 out, and for each layer a cache of keys and one of values.  Its parts are functions of the importer.
 """
 

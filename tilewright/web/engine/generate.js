@@ -73,7 +73,7 @@ function sizesOf(engine) {
   const room = engine.parts.program.states[0]?.shape.at(-2);
   if (name === undefined || room === undefined || !inputs.some((input) => input.name === LAST)) {
     throw new EngineError('input', `The model cannot generate text: it needs the inputs ${IDS} [1, n] and ${LAST} [1], and caches as states`,
-      'Build it with --state for each cache, see docs/language-models.md', { inputs: inputs.map((input) => input.name) });
+      'Build it with --state for each cache, see docs/decoders.md', { inputs: inputs.map((input) => input.name) });
   }
   return { rows: typeof name === 'number' ? [name] : [...dims[name]].sort((a, b) => a - b), room };
 }
