@@ -1,7 +1,8 @@
 """Pages and charts from benchmarks/results/*.json; README and docs quote only these.
 
-Input: the JSON that the benchmarks wrote.  Output: results/*.md, results/*.svg, and the parts of
-README.md between `<!-- results:NAME -->` and `<!-- end -->`.  It measures nothing.
+Input: the JSON that the benchmarks wrote, the catalogue.  Output: results/*.md, results/*.svg, and
+the tables between `<!-- results:NAME -->` or `<!-- benchmarks:FOLDERS -->` and `<!-- end -->` in
+README.md and benchmarks/README.md.  It measures nothing.
 
     uv run python -m benchmarks.report          writes
     uv run python -m benchmarks.report --check  fails if something is out of date
@@ -12,12 +13,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from benchmarks.catalogue import of_folders
 from benchmarks.records import Record, Records
 from benchmarks.report import (
     bounds,
@@ -37,9 +39,11 @@ from benchmarks.report import (
     versions,
     webgpu,
 )
+from benchmarks.report.tables import DASH, table
 
 BENCHMARKS = Path(__file__).parents[1]
-RESULTS, README = BENCHMARKS / "results", BENCHMARKS.parent / "README.md"
+RESULTS = BENCHMARKS / "results"
+READMES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
 
 PAGES = tuple(
     module.PAGE
@@ -77,7 +81,8 @@ def files() -> Iterator[tuple[Path, str]]:
         yield RESULTS / f"{page.name}.md", page.text(found)
         for name, picture in page.pictures(found):
             yield RESULTS / name, picture
-    yield README, filled(README.read_text(), found)
+    for readme in READMES:
+        yield readme, filled(readme.read_text(), found)
 
 
 def index(records: Records) -> str:
@@ -86,17 +91,34 @@ def index(records: Records) -> str:
 
 
 def filled(text: str, records: Records) -> str:
-    def fill(match: re.Match[str]) -> str:
-        name = match[1]
-        return f"<!-- results:{name} -->\n{FIRST[name](records[name])}\n<!-- end -->"
+    """The text with its generated tables made anew."""
 
-    return re.sub(r"<!-- results:([\w.]+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    def fill(match: re.Match[str]) -> str:
+        kind, of = match[1], match[2]
+        made = FIRST[of](records[of]) if kind == "results" else benchmarks(of.split())
+        return f"<!-- {kind}:{of} -->\n{made}\n<!-- end -->"
+
+    marked = r"<!-- (results|benchmarks):([\w. ]+) -->.*?<!-- end -->"
+    return re.sub(marked, fill, text, flags=re.DOTALL)
+
+
+def benchmarks(folders: Sequence[str]) -> str:
+    """A line per benchmark of these folders, with the page that shows its results."""
+    pages = {name: page.name for page in PAGES for name in page.benchmarks}
+    lines = [
+        [
+            f"`{each.name}{' ' * bool(each.usage)}{each.usage}`", each.measures, each.takes,
+            each.needs, f"[{page}](results/{page}.md)" if (page := pages.get(each.name)) else DASH,
+        ]
+        for each in of_folders(folders)
+    ]  # fmt: skip
+    return table(["benchmark", "measures", "takes about", "needs", "results"], lines)
 
 
 def main(
     check: Annotated[bool, typer.Option("--check", help="Only say what is out of date.")] = False,
 ) -> None:
-    """Write the pages and charts of benchmarks/results, and the tables of README.md."""
+    """Write the pages and charts of benchmarks/results, and the tables of both README.md."""
     made = dict(files())
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     stale += [p for kind in ("*.md", "*.svg") for p in RESULTS.glob(kind) if p not in made]

@@ -51,7 +51,8 @@ class Section:
         record = self.found(records)
         yield from (f"## {self.title}", "", self.about, "")
         if self.record:
-            yield from (f"{facts(record)} Made by {command(self.record)}.", "")
+            command = f"`python -m benchmarks {benchmark_of(self.record)}`"
+            yield from (f"{facts(record)} Made by {command}.", "")
         made = self.body
         yield from (made(record) if callable(made) else listed(record["rows"], made), "")
         for name, picture in self.pictures(record):
@@ -76,14 +77,19 @@ class Page:
             lines += section.lines(records)
         return "\n".join(lines)
 
+    @property
+    def benchmarks(self) -> Iterator[str]:
+        """The benchmarks whose results it shows."""
+        return (benchmark_of(section.record) for section in self.sections if section.record)
+
     def pictures(self, records: Records) -> Iterator[tuple[str, str]]:
         for section in self.sections:
             yield from section.pictures(section.found(records))
 
 
-def command(record: str) -> str:
+def benchmark_of(record: str) -> str:
     """What makes a record; a name has a third word if it is the second file of a benchmark."""
-    return f"`python -m benchmarks {'.'.join(record.split('.')[:2])}`"
+    return ".".join(record.split(".")[:2])
 
 
 def facts(record: Record) -> str:

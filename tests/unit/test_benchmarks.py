@@ -12,15 +12,14 @@ from test_layers import PACKAGE
 
 from benchmarks import __main__ as runner
 from benchmarks import records
+from benchmarks.catalogue import CATALOGUE
+from benchmarks.report.page import benchmark_of
 from benchmarks.tuning import forecast
 
 FOLDER = PACKAGE.parent / "benchmarks"
 
 
-LISTED = runner.benchmarks()
-
-
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_a_benchmark_says_what_its_options_are(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,34 +36,33 @@ def test_a_benchmark_says_what_its_options_are(
     assert "--no-write" in told
 
 
-def test_benchmarks_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_every_file_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     runner.main(["--list"])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(LISTED)
+    assert [line.split()[0] for line in lines] == list(CATALOGUE)
+    files = (path for path in FOLDER.glob("*/*.py") if "run: Run" in path.read_text())
+    assert {f"{path.parent.name}.{path.stem}" for path in files} == set(CATALOGUE)
+
+
+def test_the_page_of_benchmarks_has_a_row_for_each() -> None:
+    rows = re.findall(r"^\| `(\w+\.\w+)[ `]", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert [name for name in rows if not name.endswith(".py")] == list(CATALOGUE)
 
 
 def test_documents_name_benchmarks_that_there_are() -> None:
-    """The page of the benchmarks has a row for each."""
-    listed = re.findall(
-        r"^\| `(\w+\.(?!py\b)\w+)[ `]", (FOLDER / "README.md").read_text(), re.MULTILINE
-    )
-    assert sorted(listed) == list(LISTED)
     root = FOLDER.parent
     for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md"), *FOLDER.glob("**/README.md")):
         text = page.read_text()
         named = set(re.findall(r"python -m benchmarks (\w+\.\w+)", text))
-        assert named <= set(LISTED), page
+        assert named <= set(CATALOGUE), page
         files = re.findall(r"\bbenchmarks/[\w/]+\.(?:py|mjs|json|svg)\b", text)
         assert not [name for name in files if not (root / name).exists()], page
 
 
 def test_result_files_have_the_names_of_their_benchmarks() -> None:
     """`wasm.kernels.json`, and with a part `tuning.sweep.shapes.json`; pictures likewise."""
-    text = (FOLDER / "README.md").read_text()
     for path in (FOLDER / "results").glob("*.[js][sv]*"):
-        name = ".".join(path.name.split(".")[:2])
-        assert name in LISTED or name.startswith("lab."), path.name
-        assert path.suffix == ".svg" or name.startswith("lab.") or f"results/{path.name})" in text
+        assert benchmark_of(path.name) in CATALOGUE or path.name.startswith("lab."), path.name
 
 
 def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:
