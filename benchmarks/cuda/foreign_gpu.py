@@ -35,66 +35,51 @@ from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
 
 SOURCE = Path(__file__).parents[2] / "tests" / "elastic_sources" / "samples.cu"
-I = np.int32  # noqa: E741
-RNG = np.random.default_rng(0)
 #: The GPU's clock settles within so many milliseconds, and one measurement takes about as many.
 WARM_MS, RUN_MS = 200.0, 10.0
-
-
-def _f(*shape: int) -> NDArray[np.float32]:
-    return RNG.standard_normal(shape, np.float32)
-
-
-def _z(*shape: int) -> NDArray[np.float32]:
-    return np.zeros(shape, np.float32)
-
-
+#: Elements of the long arrays: more than the caches of a GPU hold.
 N = 1 << 24
-CASES: dict[str, tuple[str, TrialLaunch]] = {
-    "reduce": ("reduce", TrialLaunch((N // 64, 1, 1), (64, 1, 1), (_f(N), _z(N // 64), I(N)), 256)),
-    "scan": (
-        "scan",
-        TrialLaunch((N // 64, 1, 1), (64, 1, 1),
-                  (RNG.integers(0, 9, N, np.int32), np.zeros(N, np.int32), I(N))),
-    ),
-    "transpose": (
-        "transpose",
-        TrialLaunch((128, 128, 1), (32, 8, 1), (_f(4096, 4096), _z(4096, 4096), I(4096), I(4096))),
-    ),
-    "gram": (
-        "gram",
-        TrialLaunch((64, 256, 1), (32, 8, 1),
-                  (_f(2048, 1024), _z(2048, 2048), I(2048), I(1024))),
-    ),
-    "histogram": (
-        "histogram",
-        TrialLaunch((4096, 1, 1), (256, 1, 1),
-                  (RNG.integers(0, 256, N).astype(np.uint8), np.zeros(256, np.uint32), I(N))),
-    ),
-    "stencil": (
-        "stencil",
-        TrialLaunch((8, 64, 64), (32, 4, 4),
-                  (_f(N), _z(N), np.void(np.array([256] * 3, np.uint32).tobytes()))),
-    ),
-    "bodies": (
-        "bodies",
-        TrialLaunch((1024, 1, 1), (32, 1, 1), (_f(1 << 15, 4), _z(1 << 15, 4), I(1 << 15))),
-    ),
-    "softmax": (
-        "softmax",
-        TrialLaunch((1 << 11, 1, 1), (256, 1, 1),
-                  (_f(1 << 16, 256), _z(1 << 16, 256), I(1 << 16), I(256))),
-    ),
-    "gemm": (
-        "gemm<float, 16>",
-        TrialLaunch((64, 64, 1), (16, 16, 1),
-                  (_f(1 << 20), _f(1 << 20), _z(1 << 20), I(1024), I(1024), I(1024))),
-    ),
-    "shifted": (
-        "shifted<5>",
-        TrialLaunch((N // 256, 1, 1), (256, 1, 1), (RNG.integers(0, 9, N, np.int32), I(N))),
-    ),
-}  # fmt: skip
+#: How C++ calls the kernels; templates have their arguments.
+KERNELS = {
+    name: name
+    for name in ("reduce", "scan", "transpose", "gram", "histogram", "stencil", "bodies", "softmax")
+} | {"gemm": "gemm<float, 16>", "shifted": "shifted<5>"}
+
+
+def launches() -> dict[str, TrialLaunch]:
+    """Of each kernel, with arguments that fill a GPU: about a gigabyte."""
+    rng, i32 = np.random.default_rng(0), np.int32
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape, np.float32)
+
+    def zeros(*shape: int) -> NDArray[np.float32]:
+        return np.zeros(shape, np.float32)
+
+    def digits() -> NDArray[np.int32]:
+        return rng.integers(0, 9, N, i32)
+
+    size, square, one = i32(N), 1 << 20, (64, 1, 1)
+    pixels = rng.integers(0, 256, N).astype(np.uint8)
+    cube = np.void(np.array([256] * 3, np.uint32).tobytes())
+    return {
+        "reduce": TrialLaunch((N // 64, 1, 1), one, (normal(N), zeros(N // 64), size), 256),
+        "scan": TrialLaunch((N // 64, 1, 1), one, (digits(), np.zeros(N, i32), size)),
+        "transpose": TrialLaunch((128, 128, 1), (32, 8, 1),
+                                 (normal(4096, 4096), zeros(4096, 4096), i32(4096), i32(4096))),
+        "gram": TrialLaunch((64, 256, 1), (32, 8, 1),
+                            (normal(2048, 1024), zeros(2048, 2048), i32(2048), i32(1024))),
+        "histogram": TrialLaunch((4096, 1, 1), (256, 1, 1),
+                                 (pixels, np.zeros(256, np.uint32), size)),
+        "stencil": TrialLaunch((8, 64, 64), (32, 4, 4), (normal(N), zeros(N), cube)),
+        "bodies": TrialLaunch((1024, 1, 1), (32, 1, 1),
+                              (normal(1 << 15, 4), zeros(1 << 15, 4), i32(1 << 15))),
+        "softmax": TrialLaunch((1 << 11, 1, 1), (256, 1, 1),
+                               (normal(1 << 16, 256), zeros(1 << 16, 256), i32(1 << 16), i32(256))),
+        "gemm": TrialLaunch((64, 64, 1), (16, 16, 1),
+                            (normal(square), normal(square), zeros(square), *[i32(1024)] * 3)),
+        "shifted": TrialLaunch((N // 256, 1, 1), (256, 1, 1), (digits(), size)),
+    }  # fmt: skip
 
 
 #: Milliseconds of two runs, each the mean of so many.
@@ -114,8 +99,7 @@ def compared(cost: Cost, rounds: int) -> tuple[float, float, Row]:
     return first, second, dict(figures(ratios, "ratio"))
 
 
-def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> Row:
-    launch = CASES[name][1]
+def measured(trial: GpuTrial, name: str, launch: TrialLaunch, rounds: int, evictions: int) -> Row:
     plain, rng, taken, away = copies(launch), random.Random(0), 0, 0
     trial.plain(name, plain)
     expected = bits(plain)
@@ -141,13 +125,12 @@ def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> Row:
 
 
 def padded_names(made: Transformed) -> Iterator[str]:
-    """Cases whose kernel has a shared array that was made longer."""
+    """Kernels with a shared array that was made longer."""
     longer = {k.name for k in made.kernels if any("one element longer" in n for n in k.notes)}
-    return (name for name, (kernel, _) in CASES.items() if kernel.partition("<")[0] in longer)
+    return (name for name in KERNELS if name in longer)
 
 
-def padding(trial: GpuTrial, padded: GpuTrial, name: str, rounds: int) -> Row:
-    launch = CASES[name][1]
+def padding(trial: GpuTrial, padded: GpuTrial, name: str, launch: TrialLaunch, rounds: int) -> Row:
     plain, given = copies(launch), copies(launch)
     trial.plain(name, plain)
     padded.elastic(name, given, lambda: None)
@@ -166,21 +149,18 @@ def main(
     evictions: Annotated[int, typer.Option(min=1, help="Runs from which workers go.")] = 20,
     each: Annotated[list[int] | None, typer.Option(help="Tiles of a task; repeatable.")] = None,
 ) -> None:
-    source, names = SOURCE.read_text(), {name: kernel for name, (kernel, _) in CASES.items()}
-    threads = dict[str, int]()
-    for kernel, launch in CASES.values():
-        name = kernel.partition("<")[0]
-        threads[name] = max(threads.get(name, 1), prod(launch.block))
+    source, given = SOURCE.read_text(), launches()
+    threads = {name: prod(launch.block) for name, launch in given.items()}
     text = transform(source, SOURCE.name, options=ElasticOptions(threads=threads)).text
     rows = []
     for tiles in each or (None,):
-        trial = GpuTrial(text, names, each=tiles)
-        for name in CASES:
-            rows.append(measured(trial, name, rounds, evictions))
+        trial = GpuTrial(text, KERNELS, each=tiles)
+        for name, launch in given.items():
+            rows.append(measured(trial, name, launch, rounds, evictions))
             run.show(rows[-1])
     made = transform(source, SOURCE.name, options=ElasticOptions(pad=True, threads=threads))
-    padded, plain = GpuTrial(made.text, names), GpuTrial(text, names)
+    padded, plain = GpuTrial(made.text, KERNELS), GpuTrial(text, KERNELS)
     for name in padded_names(made):
-        rows.append(padding(plain, padded, name, rounds))
+        rows.append(padding(plain, padded, name, given[name], rounds))
         run.show(rows[-1])
     run.save(rows, machine=nvidia_machine())
