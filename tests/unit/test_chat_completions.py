@@ -124,6 +124,19 @@ def test_settings(client: TestClient) -> None:
     ] == 1  # fmt: skip
 
 
+def test_penalties_and_biases(client: TestClient, models: dict[str, LanguageModel]) -> None:
+    lm = models["tiny"]
+    first = lm.chat(HELLO, most=1)
+    list(first)
+    bias = {first.ids[0]: -100.0}
+    more = {"frequency_penalty": 1.5, "presence_penalty": -0.5}
+    wanted = lm.chat(HELLO, most=5, logit_bias=bias, **more)
+    text = "".join(wanted)
+    assert wanted.ids[0] != first.ids[0]
+    found = ask(client, logit_bias={str(k): v for k, v in bias.items()}, **more).json()
+    assert found["choices"][0]["message"]["content"] == text
+
+
 def test_parts_of_text_and_the_role_of_a_developer(client: TestClient) -> None:
     parts = [{"type": "text", "text": "the "}, {"type": "text", "text": "cat"}]
     one = ask(client, messages=[{"role": "user", "content": parts}]).json()
@@ -175,7 +188,9 @@ REFUSED = {
     "tools": {"tools": [{"type": "function", "function": {"name": "f"}}]},
     "logprobs": {"logprobs": True},
     "response_format": {"response_format": {"type": "json_object"}},
-    "frequency_penalty": {"frequency_penalty": 0.5},
+    "frequency_penalty": {"frequency_penalty": 2.5},
+    "presence_penalty": {"presence_penalty": -2.5},
+    "logit_bias": {"logit_bias": {"300": 1}},
     "temperature": {"temperature": 2.5},
     "top_p": {"top_p": 0},
     "max_tokens": {"max_tokens": 0},
@@ -200,6 +215,12 @@ def test_refusals_name_the_field(client: TestClient, param: str) -> None:
         assert set(error) == {"message", "type", "param", "code"}
         assert (error["type"], error["param"]) == ("invalid_request_error", param)
         assert "\n" not in error["message"]
+
+
+@pytest.mark.parametrize("bias", [{"1": 101}, {"one": 1}, {"1": "much"}, {"-1": 1}, [1]], ids=str)
+def test_biases_that_cannot_be(client: TestClient, bias: Any) -> None:
+    found = ask(client, logit_bias=bias)
+    assert (found.status_code, found.json()["error"]["param"]) == (400, "logit_bias")
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,19 @@ def test_random_choices_follow_the_seed(call: Any) -> None:
     assert ids(1) == ids(1) != ids(2)
 
 
+def test_penalties_and_biases(call: Any) -> None:
+    def ids(*options: object) -> list[int]:
+        made: list[int] = call("generate", "--prompt", "a", "--most", 8, *options, "--json").json[
+            "ids"
+        ]
+        return made
+
+    plain = ids()
+    assert ids("--logit-bias", f"{plain[0]}=-100", "--logit-bias", "7=100") == [7] * 8
+    assert len(set(ids("--frequency-penalty", 50))) == 8
+    assert len(set(ids("--presence-penalty", 50))) == 8
+
+
 def test_chat_in_one_call(call: Any) -> None:
     plain = call("generate", "--prompt", "a", "--most", 1, "--json").json
     found = call("generate", "--prompt", "a", "--most", 1, "--chat", "--json").json
@@ -124,6 +137,9 @@ def test_chat_in_one_call(call: Any) -> None:
         (("--prompt", "a b c d " * 50), 5, "context-full"),
         (("--prompt", "a", "--context", 999), 2, "trained for 128"),
         (("--prompt", "a", "--temperature", -1), 2, "choose no token"),
+        (("--prompt", "a", "--logit-bias", "7"), 2, "id and a number"),
+        (("--prompt", "a", "--logit-bias", "300=1"), 2, "the model has 300"),
+        (("--prompt", "a", "--frequency-penalty", "nan"), 2, "finite"),
         (("--prompt", "a", "--host", "abacus"), 2, "abacus"),
     ],
 )

@@ -286,10 +286,46 @@ def test_penalty() -> None:
     assert Sampler(Sampling(penalty=1.5, recent=1))(np.array([2.0, 1.9], "f4"), [0, 1]) == 0
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"penalty": 0}])
-def test_settings_that_choose_nothing(wrong: dict[str, float]) -> None:
+def chosen(choice: Sampling, logits: Sequence[float], count: int) -> list[int]:
+    """After a prompt that has the first token three times, which only `penalty` counts."""
+    choose, ids = Sampler(choice), [0, 0, 0]
+    for _ in range(count):
+        ids.append(choose(np.array(logits, "f4"), ids))
+    return ids[3:]
+
+
+def test_penalties_of_what_the_answer_has() -> None:
+    assert chosen(Sampling(frequency_penalty=0.5), [3, 2.2], 6) == [0, 0, 1, 0, 1, 0]
+    assert chosen(Sampling(presence_penalty=0.5), [3, 2.8], 4) == [0, 1, 0, 0]
+    assert chosen(Sampling(presence_penalty=-0.5), [3, 3.2], 2) == [1, 1]
+
+
+def test_biases() -> None:
+    assert chosen(Sampling(logit_bias={1: 100}), [9, -9, 3], 2) == [1, 1]
+    assert chosen(Sampling(logit_bias={0: -100}), [9, -9, 3], 2) == [2, 2]
+    # after the penalty, which would halve it
+    assert chosen(Sampling(logit_bias={0: 2}, penalty=2), [4, 3.5], 1) == [0]
+    huge = Sampling(logit_bias=dict.fromkeys(range(300000), -1.0))
+    assert Sampler(huge)(np.zeros(300_000, "f4"), ()) == 0
+
+
+@pytest.mark.parametrize("token", [-1, 400, "1", 0.5])
+def test_a_bias_of_no_token(tmp_path: Path, token: Any) -> None:
+    with pytest.raises(UsageError, match="the model has 400"):
+        lm_of(tmp_path, Echo()).complete("a", logit_bias={token: 1})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"penalty": 0},
+        {"frequency_penalty": float("nan")}, {"presence_penalty": float("inf")},
+        {"logit_bias": {1: float("inf")}},
+    ],
+)  # fmt: skip
+def test_settings_that_choose_nothing(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Sampling(**wrong)  # type: ignore[arg-type]
+        Sampling(**wrong)
 
 
 # ---- streams -------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ ALPHABET = "the cat sat on a mat that is  hello nation 1 2345 's 're ,.!? \n\n\t
 NAMES = {
     "temperature": "temperature", "top_k": "topK", "top_p": "topP", "min_p": "minP",
     "penalty": "penalty", "recent": "recent", "seed": "seed",
+    "frequency_penalty": "frequencyPenalty", "presence_penalty": "presencePenalty",
+    "logit_bias": "logitBias",
 }  # fmt: skip
 CHOICES = (
     {},
@@ -38,6 +40,10 @@ CHOICES = (
     {"temperature": 3.0, "top_k": 7, "top_p": 0.5, "seed": -3},
     {"temperature": 0.01, "min_p": 0.9, "penalty": 0.3, "recent": 0},
     {"temperature": 1.3, "top_k": 1000, "min_p": 0.0, "penalty": 1.1, "recent": 5, "seed": 9},
+    {"frequency_penalty": 0.7, "presence_penalty": -0.1},
+    {"temperature": 1.0, "min_p": 0.0, "frequency_penalty": -0.3, "presence_penalty": 1.9},
+    {"logit_bias": {3: 2.25, 17: -100, 299: 0.1}, "temperature": 0.9, "penalty": 1.2, "seed": 4},
+    {"logit_bias": {n: n / 7 for n in range(300)}, "frequency_penalty": 0.33, "top_k": 0},
 )
 
 
@@ -63,7 +69,7 @@ def test_choices_are_those_of_python() -> None:
         const { makeSampler, samplingOf } = await import('TUNE/../language/sampling.js');
         const rows = <rows>.map((row) => Float32Array.from(row));
         console.log(JSON.stringify(<choices>.map((choice) => {
-          const choose = makeSampler(samplingOf(choice));
+          const choose = makeSampler(samplingOf(choice, 300));
           const ids = [3, 3, 8];
           for (let n = 0; n < 40; n++) ids.push(choose(rows[n % 4], ids));
           return ids;
@@ -93,7 +99,9 @@ def test_random_numbers_are_those_of_python() -> None:
     "wrong",
     [
         {"temperature": -1}, {"topK": 1.5}, {"topP": 0}, {"minP": 2}, {"penalty": 0},
-        {"recent": -1}, {"seed": 0.5}, {"temperature": "hot"},
+        {"recent": -1}, {"seed": 0.5}, {"temperature": "hot"}, {"frequencyPenalty": "much"},
+        {"presencePenalty": {}}, {"logitBias": {"1": "a"}}, {"logitBias": {"300": 1}},
+        {"logitBias": {"-1": 1}}, {"logitBias": {"one": 1}}, {"logitBias": {"1.5": 1}},
     ],
     ids=str,
 )  # fmt: skip
@@ -102,7 +110,7 @@ def test_settings_that_choose_nothing(wrong: dict[str, Any]) -> None:
         """
         const { samplingOf } = await import('TUNE/../language/sampling.js');
         try {
-          samplingOf(<wrong>);
+          samplingOf(<wrong>, 300);
           console.log('null');
         } catch (error) {
           console.log(JSON.stringify(error));
@@ -300,7 +308,7 @@ const runs = [];
 let fails = () => {};
 const engine = {
   info: {
-    device: 'wasm', outputs: [{ name: 'logits' }], dims: { n: [1, 4] },
+    device: 'wasm', outputs: [{ name: 'logits', shape: [1, 1, 32] }], dims: { n: [1, 4] },
     inputs: [{ name: 'input_ids', shape: [1, 'n'] }, { name: 'seqlens_k', shape: [1] }],
   },
   parts: { program: { states: [{ shape: [1, 2, <room>, 4] }] }, losses: 0 },
@@ -470,7 +478,9 @@ def test_a_lost_device_ends_the_answer_and_empties_the_caches() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"most": 0}, {"mosst": 1}, {"temperature": -1}, {"topK": -1}], ids=str
+    "options",
+    [{"most": 0}, {"mosst": 1}, {"temperature": -1}, {"topK": -1}, {"logitBias": {32: 1}}],
+    ids=str,
 )
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
     code = run(
@@ -488,14 +498,31 @@ def test_options_that_cannot_be(options: dict[str, Any]) -> None:
 
 
 def test_a_model_that_chooses_its_tokens_itself() -> None:
-    code = told(
+    codes = told(
         """
         engine.info.outputs[0].name = 'token';
-        try {
-          lm.chat(user('a'), { temperature: 1 });
-        } catch (error) {
-          console.log(JSON.stringify(error.code));
-        }
+        const biased = { logitBias: { 1: 1 } };
+        const wishes = [{ temperature: 1 }, { penalty: 2 }, { presencePenalty: 1 }, biased, {}];
+        console.log(JSON.stringify(wishes.map((options) => {
+          try {
+            return lm.chat(user('a'), options).text;
+          } catch (error) {
+            return error.code;
+          }
+        })));
         """
     )
-    assert code == "input"
+    assert codes == ["input"] * 4 + [""]
+
+
+def test_biases_and_penalties_of_an_answer() -> None:
+    banned, tired = told(
+        """
+        const banned = await read(lm.complete('a', { most: 2, logitBias: { 2: -100, 9: 0.5 } }));
+        const tiring = { most: 4, logitBias: { 5: 1.8 }, frequencyPenalty: 0.5 };
+        const tired = await read(lm.complete('a', tiring));
+        console.log(JSON.stringify([banned, tired]));
+        """
+    )
+    assert banned["text"] == "ij"
+    assert tired["text"] == "eefg"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 from rich.text import Text
@@ -48,6 +48,17 @@ MinP = Annotated[
     float, typer.Option(help="Leave out tokens below this share of the likeliest one's.")
 ]
 Penalty = Annotated[float, typer.Option(help="Makes tokens of the last 64 less likely; 1: not.")]
+FrequencyPenalty = Annotated[
+    float,
+    typer.Option(help="Is subtracted from a token's logit for each time that the answer has it."),
+]
+PresencePenalty = Annotated[
+    float, typer.Option(help="Is subtracted once from logits of tokens that the answer has.")
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID=NUMBER", help="Is added to the logit of a token; repeatable."),
+]
 Seed = Annotated[int, typer.Option(help="Of the random choice.")]
 Stops = Annotated[
     list[str] | None, typer.Option("--stop", help="A text that ends the answer; repeatable.")
@@ -78,6 +89,9 @@ def generate(
     top_p: TopP = 0.95,
     min_p: MinP = 0.05,
     penalty: Penalty = 1.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    presence_penalty: PresencePenalty = 0.0,
+    logit_bias: LogitBias = None,
     seed: Seed = 0,
     stop: Stops = None,
     context: Context = None,
@@ -90,7 +104,11 @@ def generate(
     """Let a language model go on with a text, answer one message, or write from a text."""
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
-    choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
+    choice = _choice(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, penalty=penalty, seed=seed,
+        frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
+        logit_bias=_biases(logit_bias or ()),
+    )  # fmt: skip
     with _opened(model, host, threads, context, weights, cache, as_json) as lm:
         if chat:
             answer = lm.chat(_messages(system, prompt), most, stop or (), **choice)
@@ -112,6 +130,9 @@ def chat(
     top_p: TopP = 0.95,
     min_p: MinP = 0.05,
     penalty: Penalty = 1.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    presence_penalty: PresencePenalty = 0.0,
+    logit_bias: LogitBias = None,
     seed: Seed = 0,
     context: Context = None,
     weights: WeightBits = None,
@@ -120,7 +141,11 @@ def chat(
     cache: Cache = None,
 ) -> Answer:
     """Talk to a language model in the terminal."""
-    choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
+    choice = _choice(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, penalty=penalty, seed=seed,
+        frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
+        logit_bias=_biases(logit_bias or ()),
+    )  # fmt: skip
     with _opened(model, host, threads, context, weights, cache) as lm:
         lm.language.check_chats()
         _say(f"{lm.name}: {lm.context} tokens of context on {host}.{_rounding(lm)}")
@@ -234,18 +259,27 @@ def _data(answer: Completion, lm: LanguageModel) -> dict[str, object]:
     }
 
 
-def _choice(
-    temperature: float, top_k: int, top_p: float, min_p: float, penalty: float, seed: int
-) -> SamplingOptions:
+def _choice(**choice: Unpack[SamplingOptions]) -> SamplingOptions:
     """Checked before the model is opened, which may take long."""
     from tilewright.language import Sampling
 
-    choice: SamplingOptions = {
-        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-        "penalty": penalty, "seed": seed,
-    }  # fmt: skip
     Sampling(**choice)
     return choice
+
+
+def _biases(given: Sequence[str]) -> dict[int, float]:
+    """Of options ID=NUMBER.  Raises UsageError."""
+    found = {}
+    for text in given:
+        token, _, value = text.partition("=")
+        try:
+            found[int(token)] = float(value)
+        except ValueError as cause:
+            raise UsageError(
+                f"--logit-bias {text} is not a token's id and a number",
+                hint="Write --logit-bias 42=-100; `generate --json` tells the ids of an answer",
+            ) from cause
+    return found
 
 
 @contextmanager

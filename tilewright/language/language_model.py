@@ -58,6 +58,9 @@ class SamplingOptions(TypedDict, total=False):
     penalty: float
     recent: int
     seed: int
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: Mapping[int, float]
 
 
 class Completion:
@@ -282,14 +285,17 @@ class LanguageModel:
         """What a model of any kind writes from the prompt.
 
         most: the largest number of new tokens;  stop: texts that end it;  choice: how tokens are
-        chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed
+        chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed,
+        frequency_penalty, presence_penalty, logit_bias (by id)
 
         Raises UsageError.
         """
         if most < 1:
             raise UsageError(f"an answer cannot have {most} tokens", hint="Ask for one or more")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        return Completion(self, self.vocabulary.encode(prompt), most, Sampling(**choice), stops)
+        sampling = Sampling(**choice)
+        sampling.check_ids(self.vocabulary.words)
+        return Completion(self, self.vocabulary.encode(prompt), most, sampling, stops)
 
     def chat(
         self, messages: Sequence[Message], most: int = 1024, stop: str | Sequence[str] = (),

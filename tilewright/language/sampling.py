@@ -7,7 +7,8 @@ web/language/sampling.js has the same generator of random numbers, and the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,9 @@ class Sampling:
     min_p: of these, tokens with at least this share of the likeliest token's probability
     penalty, recent: logits of tokens among the last `recent` are divided by it, negative logits
         multiplied
+    frequency_penalty: is subtracted from a token's logit for each time that the answer has it
+    presence_penalty: is subtracted once from logits of tokens that the answer has
+    logit_bias: what is added to logits, by id, after all penalties
     """
 
     temperature: float = 0.0
@@ -33,6 +37,9 @@ class Sampling:
     penalty: float = 1.0
     recent: int = 64
     seed: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
@@ -44,23 +51,51 @@ class Sampling:
                 hint="temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
                 "are probabilities",
             )
+        added = (self.frequency_penalty, self.presence_penalty, *self.logit_bias.values())
+        if not all(map(math.isfinite, added)):
+            raise UsageError(
+                "the frequency penalty, the presence penalty and biases must be finite numbers",
+                hint="A bias of -100 bans a token, one of 100 forces it",
+            )
+
+    def check_ids(self, words: int) -> None:
+        """Raises UsageError for a bias of an id that a model of so many words does not have."""
+        for token in self.logit_bias:
+            if not (isinstance(token, int) and 0 <= token < words):
+                raise UsageError(
+                    f"logit_bias names the token {token!r}, and the model has {words}",
+                    hint="Ids count from 0; an answer's `ids` has those of its tokens",
+                    option="logit_bias",
+                )
 
 
-@dataclass
 class Sampler:
-    """Chooses one id after the other."""
+    """Chooses one id after the other, of one answer."""
 
-    choice: Sampling
-    _random: Mulberry32 = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._random = Mulberry32(self.choice.seed)
+    def __init__(self, choice: Sampling) -> None:
+        self._choice = choice
+        self._random = Mulberry32(choice.seed)
+        self._counts: Counter[int] = Counter()
+        self._bias = _table(choice.logit_bias)
 
     def __call__(self, logits: Array, ids: Sequence[int]) -> int:
-        c = self.choice
-        values = _penalised(
-            logits.astype(np.float64), ids[-c.recent :] if c.recent else (), c.penalty
-        )
+        """ids: the text so far, prompt and answer"""
+        token = self._chosen(self._adjusted(logits.astype(np.float64), ids))
+        self._counts[token] += 1
+        return token
+
+    def _adjusted(self, values: Array, ids: Sequence[int]) -> Array:
+        c = self._choice
+        values = _penalised(values, ids[-c.recent :] if c.recent else (), c.penalty)
+        if self._counts and (c.frequency_penalty or c.presence_penalty):
+            at, counts = _table(self._counts)
+            values[at] -= counts * c.frequency_penalty + c.presence_penalty
+        at, bias = self._bias
+        values[at] += bias
+        return values
+
+    def _chosen(self, values: Array) -> int:
+        c = self._choice
         if c.temperature == 0:
             return int(np.argmax(values))
         order = np.argsort(-values, kind="stable")[: c.top_k or None]
@@ -73,6 +108,11 @@ class Sampler:
         sums = np.cumsum(_softmax(below))
         place = int(np.searchsorted(sums, self._random.next() * sums[-1], side="right"))
         return int(order[min(place, len(order) - 1)])
+
+
+def _table(numbers: Mapping[int, float]) -> tuple[Array, Array]:
+    """Ids, and a number for each."""
+    return np.array([*numbers], np.int64), np.array([*numbers.values()], np.float64)
 
 
 class Mulberry32:

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -28,6 +28,7 @@ from tilewright.server.chat_format import (
     Asked,
     ChatAnswerFormat,
     ChatError,
+    TokenChoice,
     Usage,
     asked,
     event,
@@ -68,8 +69,8 @@ class ChatModel(Protocol):
     def context(self) -> int: ...
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], most: int, stop: Sequence[str], *,
-        temperature: float, top_p: float, seed: int,
+        self, messages: Sequence[Mapping[str, str]], most: int, stop: Sequence[str],
+        **choice: Unpack[TokenChoice],
     ) -> ChatAnswer: ...  # fmt: skip
 
 
@@ -184,12 +185,10 @@ class _Answering(Response):
         if len(of.messages) > most:
             raise _too_long(f"{len(of.messages)} messages", most)
         try:
-            answer = self._model.chat(
-                of.messages, min(of.most or most, most), of.stop, temperature=of.temperature,
-                top_p=of.top_p, seed=of.seed,
-            )  # fmt: skip
+            answer = self._model.chat(of.messages, min(of.most or most, most), of.stop, **of.choice)
         except (InputError, UsageError) as error:
-            raise ChatError(f"{error.message}. {error.hint}", "messages") from error
+            param = str(error.facts.get("option", "messages"))
+            raise ChatError(f"{error.message}. {error.hint}", param) from error
         if len(answer.prompt) > most:
             raise _too_long(f"{len(answer.prompt)} tokens", most)
         return answer

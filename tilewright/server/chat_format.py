@@ -6,10 +6,12 @@ clients of OpenAI expect; the JSON of whole answers and of their parts.  Nothing
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import msgspec
 
@@ -17,6 +19,9 @@ import msgspec
 MOST_BODY, MOST_STOPS = 1 << 22, 4
 #: The roles of messages, by what the chat template calls them.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+#: Where a field is, at the end of msgspec's messages.
+_PLACE = re.compile(r"`\$\.([^`]+)`$")
 
 
 class ChatError(Exception):
@@ -61,18 +66,18 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
 
     audio: object = None
-    frequency_penalty: object = None
     function_call: object = None
     functions: object = None
-    logit_bias: object = None
     logprobs: object = None
     modalities: object = None
     n: object = None
     parallel_tool_calls: object = None
     prediction: object = None
-    presence_penalty: object = None
     reasoning_effort: object = None
     response_format: object = None
     tool_choice: object = None
@@ -93,16 +98,13 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
 #: Fields that are not supported, by the values that ask for nothing; null is one of every field.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "audio": (),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
     "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
     "parallel_tool_calls": (True, False),
     "prediction": (),
-    "presence_penalty": (0,),
     "reasoning_effort": ("none",),
     "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
@@ -113,6 +115,17 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 
 
+class TokenChoice(TypedDict):
+    """How tokens are chosen, in the words of `Sampling` in tilewright/language."""
+
+    temperature: float
+    top_p: float
+    seed: int
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: Mapping[int, float]
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request.  most: of new tokens, None: as many as fit"""
@@ -121,9 +134,7 @@ class Asked:
     messages: Sequence[Mapping[str, str]]
     most: int | None
     stop: Sequence[str]
-    temperature: float
-    top_p: float
-    seed: int
+    choice: TokenChoice
     is_stream: bool
     with_usage: bool
 
@@ -133,18 +144,16 @@ def asked(body: bytes) -> Asked:
     try:
         found = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as cause:
-        why, _, place = str(cause).partition(" - at `$")
+        place = _PLACE.search(str(cause))
         raise ChatError(
             f"The request cannot be read: {cause}"[:300],
-            place.strip(".`") or None,
-            "unknown_field" if "unknown field" in why else None,
+            place[1] if place else None,
+            "unknown_field" if "unknown field" in str(cause) else None,
         ) from cause
     for name, neutral in NEUTRAL.items():
         value = getattr(found, name)
         if value is not None and value not in neutral:
             raise ChatError(f"{name} is not supported: leave it out", name, "unsupported_parameter")
-    _check(found.temperature is None or 0 <= found.temperature <= 2, "temperature", "from 0 to 2")
-    _check(found.top_p is None or 0 < found.top_p <= 1, "top_p", "above 0 and at most 1")
     for name in ("max_tokens", "max_completion_tokens"):
         _check((getattr(found, name) or 1) >= 1 and getattr(found, name) != 0, name, "1 or more")
     stop = [found.stop] if isinstance(found.stop, str) else found.stop or []
@@ -157,11 +166,26 @@ def asked(body: bytes) -> Asked:
         messages=[_message(number, each) for number, each in enumerate(found.messages)],
         most=next((limit for limit in limits if limit is not None), None),
         stop=stop,
+        choice=_choice(found),
+        is_stream=bool(found.stream),
+        with_usage=found.stream_options is not None and found.stream_options.include_usage,
+    )
+
+
+def _choice(found: _Request) -> TokenChoice:
+    _check(found.temperature is None or 0 <= found.temperature <= 2, "temperature", "from 0 to 2")
+    _check(found.top_p is None or 0 < found.top_p <= 1, "top_p", "above 0 and at most 1")
+    for name in ("frequency_penalty", "presence_penalty"):
+        _check(-2 <= (getattr(found, name) or 0) <= 2, name, "from -2 to 2")
+    bias = found.logit_bias or {}
+    _check(all(-100 <= value <= 100 for value in bias.values()), "logit_bias", "from -100 to 100")
+    return TokenChoice(
         temperature=1.0 if found.temperature is None else found.temperature,
         top_p=1.0 if found.top_p is None else found.top_p,
         seed=secrets.randbits(32) if found.seed is None else found.seed,
-        is_stream=bool(found.stream),
-        with_usage=found.stream_options is not None and found.stream_options.include_usage,
+        frequency_penalty=found.frequency_penalty or 0.0,
+        presence_penalty=found.presence_penalty or 0.0,
+        logit_bias=bias,
     )
 
 

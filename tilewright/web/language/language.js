@@ -6,7 +6,7 @@ import { EngineError, inspect, load } from '../engine/engine.js';
 import { asEngineError, requireCount, typed } from '../engine/errors.js';
 import { generate } from '../engine/generate.js';
 import { requireOptions } from '../engine/tensors.js';
-import { makeSampler, samplingOf } from './sampling.js';
+import { isPlain, makeSampler, samplingOf } from './sampling.js';
 import { TextStream } from './text_stream.js';
 import { openTextThread } from './text_thread.js';
 
@@ -14,7 +14,7 @@ export { EngineError };
 
 const [TOKENIZER, LANGUAGE] = ['tokenizer.json', 'language.json'];
 const IDS = 'input_ids';
-const OPTIONS = 'minP, most, penalty, recent, seed, signal, stop, temperature, topK, topP';
+const OPTIONS = 'frequencyPenalty, logitBias, minP, most, penalty, presencePenalty, recent, seed, signal, stop, temperature, topK, topP';
 
 /** Whether a bundle is a language model with its text files, by its manifest. @param {Pick<T.Manifest, 'inputs' | 'assets'>} manifest */
 export const isLanguageModel = ({ inputs, assets }) =>
@@ -93,10 +93,10 @@ export class Model {
     requireOptions('chat', options, OPTIONS);
     const { signal, most = Infinity, stop = [], ...sampling } = options;
     if (most !== Infinity) requireCount('most', most, 1);
-    const settings = samplingOf(sampling);
-    const { engine } = this;
-    if (settings.temperature && engine.info.outputs.some(({ name }) => name === 'token')) {
-      throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out the temperature, or build a model with the output logits');
+    const [words, chooses] = ['logits', 'token'].map((wanted) => this.engine.info.outputs.find(({ name }) => name === wanted));
+    const settings = samplingOf(sampling, Number(words?.shape.at(-1) ?? Infinity));
+    if (chooses && !isPlain(settings)) {
+      throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out temperature, penalties and biases, or build a model with the output logits');
     }
     return new Writing({
       pieces: this.#text.pieces, stops: typeof stop === 'string' ? [stop] : stop,

@@ -5,7 +5,7 @@ import { EngineError } from '../engine/errors.js';
 import { greedy } from '../engine/generate.js';
 
 /** @type {Required<Language.Sampling>} */
-const DEFAULTS = { temperature: 0, topK: 40, topP: 0.95, minP: 0.05, penalty: 1, recent: 64, seed: 0 };
+const DEFAULTS = { temperature: 0, topK: 40, topP: 0.95, minP: 0.05, penalty: 1, recent: 64, seed: 0, frequencyPenalty: 0, presencePenalty: 0, logitBias: {} };
 
 /** log2(e), and ln(2) in two parts, of which the first has few digits. */
 const [LOG2E, LN2_HIGH, LN2_LOW] = [1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10];
@@ -14,23 +14,39 @@ const SERIES = Array.from({ length: 14 }, (_, n) => 1 / Array.from({ length: 13 
 /** The power of a smaller number is 0. */
 const LEAST = -485;
 
-/** Completes and checks the settings. @param {Language.Sampling} given @returns {Required<Language.Sampling>} */
-export function samplingOf(given) {
+/** Completes and checks the settings. @param {Language.Sampling} given @param {number} words how many tokens the model has @returns {Required<Language.Sampling>} */
+export function samplingOf(given, words) {
   const whole = Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, /** @type {any} */ (given)[name] ?? value]));
-  const { temperature, topK, topP, minP, penalty, recent, seed } = whole;
+  const { temperature, topK, topP, minP, penalty, recent, seed, frequencyPenalty, presencePenalty, logitBias } = whole;
   const counts = [topK, recent].every((value) => Number.isInteger(value) && value >= 0) && Number.isSafeInteger(seed);
   if (!(counts && temperature >= 0 && penalty > 0 && topP > 0 && topP <= 1 && minP >= 0 && minP <= 1)) {
     throw new EngineError('input', 'These settings choose no token',
-      'temperature is 0 or more, topK and recent are whole numbers from 0, the penalty is above 0, topP and minP are probabilities, the seed is a whole number', whole);
+      'temperature is 0 or more, topK and recent are whole numbers from 0, the penalty is above 0, topP and minP are probabilities, the seed is a whole number',
+      { temperature, topK, topP, minP, penalty, recent, seed });
+  }
+  if (![frequencyPenalty, presencePenalty, ...Object.values(logitBias)].every(Number.isFinite)) {
+    throw new EngineError('input', 'The frequency penalty, the presence penalty and biases must be finite numbers', 'A bias of -100 bans a token, one of 100 forces it');
+  }
+  const wrong = Object.keys(logitBias).find((id) => !(/^\d+$/.test(id) && Number(id) < words));
+  if (wrong !== undefined) {
+    throw new EngineError('input', `logitBias names the token ${wrong}, and the model has ${words}`, "Ids count from 0; an answer's `ids` has those of its tokens", { words });
   }
   return /** @type {any} */ (whole);
 }
 
-/** Chooses one id after the other. @type {Language.Sampler} */
-export function makeSampler({ temperature, topK, topP, minP, penalty, recent, seed }) {
-  const random = mulberry32(seed);
-  return (logits, ids) => {
-    const values = penalised(logits, recent ? ids.slice(-recent) : [], penalty);
+/** Whether the settings take the likeliest token, whatever came before. @param {Required<Language.Sampling>} sampling */
+export const isPlain = ({ temperature, penalty, frequencyPenalty, presencePenalty, logitBias }) =>
+  temperature === 0 && penalty === 1 && !frequencyPenalty && !presencePenalty && !Object.keys(logitBias).length;
+
+/** Chooses one id after the other, of one answer. @type {Language.Sampler} */
+export function makeSampler(sampling) {
+  const { temperature, topK, topP, minP } = sampling;
+  const random = mulberry32(sampling.seed);
+  const adjusted = adjuster(sampling);
+  /** How often the answer has a token. @type {Map<number, number>} */
+  const counts = new Map();
+  /** @param {ArrayLike<number>} values */
+  const chosen = (values) => {
     if (temperature === 0) return greedy(values);
     let order = largest(values, topK);
     const shares = softmax(order.map((id) => values[id]));
@@ -43,6 +59,25 @@ export function makeSampler({ temperature, topK, topP, minP, penalty, recent, se
     const drawn = random() * sum;
     return order[Math.min(sums.filter((part) => part <= drawn).length, order.length - 1)];
   };
+  return (logits, ids) => {
+    const token = chosen(adjusted(logits, ids, counts));
+    counts.set(token, (counts.get(token) ?? 0) + 1);
+    return token;
+  };
+}
+
+/** Logits after penalties and biases. @type {Language.Adjuster} */
+function adjuster(sampling) {
+  const { penalty, recent, frequencyPenalty, presencePenalty, logitBias } = sampling;
+  const bias = Object.entries(logitBias).map(([id, value]) => /** @type {const} */ ([Number(id), value]));
+  if (isPlain({ ...sampling, temperature: 0 })) return (logits) => logits;
+  return (logits, ids, counts) => {
+    const values = Float64Array.from(logits);
+    for (const id of penalty === 1 || !recent ? [] : new Set(ids.slice(-recent))) values[id] = values[id] > 0 ? values[id] / penalty : values[id] * penalty;
+    if (frequencyPenalty || presencePenalty) for (const [id, count] of counts) values[id] -= count * frequencyPenalty + presencePenalty;
+    for (const [id, value] of bias) values[id] += value;
+    return values;
+  };
 }
 
 /** A generator of numbers in [0, 1) from 32 bits of state. @param {number} seed */
@@ -54,14 +89,6 @@ export function mulberry32(seed) {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
-}
-
-/** @param {ArrayLike<number>} logits @param {readonly number[]} ids @param {number} penalty */
-function penalised(logits, ids, penalty) {
-  if (penalty === 1 || !ids.length) return logits;
-  const values = Float64Array.from(logits);
-  for (const id of new Set(ids)) values[id] = values[id] > 0 ? values[id] / penalty : values[id] * penalty;
-  return values;
 }
 
 /** @type {Language.Largest} */

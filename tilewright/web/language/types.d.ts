@@ -28,6 +28,12 @@ export type Sampling = {
   recent?: number;
   /** An integer; default 0. */
   seed?: number;
+  /** Is subtracted from a token's logit for each time that the answer has it; default 0. */
+  frequencyPenalty?: number;
+  /** Is subtracted once from logits of tokens that the answer has; default 0. */
+  presencePenalty?: number;
+  /** What is added to logits, by id, after all penalties. */
+  logitBias?: Record<number, number>;
 };
 
 export type AnswerOptions = Sampling & {
@@ -133,6 +139,7 @@ export type Tokens = (text: readonly Message[] | string, how: { signal?: AbortSi
 export type WritingParts = { pieces: Pieces; stops: string[]; tokens: (told: Told) => AsyncGenerator<Token, void> };
 /** Chooses an id from logits, given the ids so far. */
 export type Choose = (logits: ArrayLike<number>, ids: readonly number[]) => number;
+export type Adjuster = (sampling: Required<Sampling>) => (logits: ArrayLike<number>, ids: readonly number[], counts: ReadonlyMap<number, number>) => ArrayLike<number>;
 export type Sampler = (sampling: Required<Sampling>) => Choose;
 /** Indices of the `count` largest numbers, largest first; of equal ones the first. */
 export type Largest = (values: ArrayLike<number>, count: number) => number[];
