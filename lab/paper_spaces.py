@@ -16,7 +16,8 @@ from itertools import product as every
 from math import comb, floor, prod
 from typing import Literal, get_args
 
-from tilewright.targets.lite_space import WORD, Core, Kind, Product, Tile, limits
+from tilewright.base.abi import WORD_BYTES
+from tilewright.targets.lite_space import Core, Kind, Product, Tile, limits
 
 #: The paper's kernels; B and all sizes as it prints them.
 PAPER = {
@@ -54,7 +55,7 @@ class Reading:
     @property
     def scale(self) -> int:
         """Bytes of L1 that one unit of the reading stands for."""
-        return WORD if self.unit == "elements" else 1
+        return WORD_BYTES if self.unit == "elements" else 1
 
     def suits(self, tile: Tile, core: Core, relaxation: float) -> bool:
         """Heuristics 5 and 7; 6 is in `block_tiles`."""

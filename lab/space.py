@@ -17,6 +17,7 @@ from rich.console import Group
 
 from lab.paper_spaces import CACHE_READ, PAPER, READINGS, RELAXATIONS, block_tiles, naive, tiles
 from lab.subjects import product_kernel
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import MemoryLimit, NoSpace, UsageError, of_kind
 from tilewright.bundle import is_bundle, open_bundle
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
@@ -29,7 +30,6 @@ from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.lite_space import (
     KINDS,
     RELAXATION,
-    WORD,
     Core,
     Objective,
     Product,
@@ -128,7 +128,7 @@ def _product(what: str, text: str, device: DeviceClass) -> Kernel:
     if len(found) != (3 if what == "matmul" else 4):
         raise UsageError(f"Not the sizes of a {what}: {text or 'none'}", hint=f"Write {hint}")
     *batch, m, k, n = found
-    needed = WORD * prod(batch) * (m * k + k * n + m * n)
+    needed = WORD_BYTES * prod(batch) * (m * k + k * n + m * n)
     limit = 1 << target(device.target).facts.address_bits
     if needed > limit:
         raise MemoryLimit(

@@ -5,6 +5,7 @@ Input: the loops of a kernel.  Output: by buffer, the elements of a vector.
 
 from __future__ import annotations
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.gpu.vector_buffers import (
@@ -13,7 +14,6 @@ from tilewright.targets.gpu.vector_buffers import (
     stored_singly,
     vectors,
 )
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.vectors import LANES
 
 
@@ -28,5 +28,5 @@ def wholes(fn: TileFn) -> dict[int, int]:
     shared = {n: lanes for n, lanes in found.items() if n >= len(fn.buffers)}
     if packs_bytes(fn):
         bytes_ = (n for n, s in enumerate(fn.scratch, len(fn.buffers)) if s.dtype in (I8, U8))
-        shared |= {n: max(WORD, found.get(n, 1)) for n in bytes_}
+        shared |= {n: max(WORD_BYTES, found.get(n, 1)) for n in bytes_}
     return dict.fromkeys(memory, LANES) | shared

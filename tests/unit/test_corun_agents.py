@@ -17,7 +17,8 @@ from helpers.waiting import until
 
 from lab.policies import POLICIES
 from lab.subjects import product
-from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -320,7 +321,7 @@ def test_budgets_are_set_before_phases(
 
     def noted(device: CpuDevice, work: Task) -> None:
         start(device, work)
-        at = np.frombuffer(device.read(budget.address, WORD), np.int32)[0]
+        at = np.frombuffer(device.read(budget.address, WORD_BYTES), np.int32)[0]
         told = device.read(work.told, 12) if isinstance(work, Settle) else b""
         seen.append((int(at), *map(int, np.frombuffer(told, np.int32)[1:])))
 

@@ -22,7 +22,8 @@ from helpers.policy_run import NORMAL as ANOTHER
 from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.broker import (
@@ -240,7 +241,7 @@ def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) ->
 
 
 def word_at(path: Path, number: int = BUDGET) -> int:
-    return int.from_bytes(file_of(path).read_bytes()[WORD * number :][:WORD], "little")
+    return int.from_bytes(file_of(path).read_bytes()[WORD_BYTES * number :][:WORD_BYTES], "little")
 
 
 def test_files_of_the_user_are_kept(tmp_path: Path) -> None:

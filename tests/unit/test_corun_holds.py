@@ -12,7 +12,8 @@ from helpers.waiting import PATIENCE
 
 from lab.simulator import levels, phases, simulate
 from lab.workloads.metrics import above
-from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.policy import (
     Critical,
@@ -68,7 +69,7 @@ def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
 @pytest.fixture
 def words() -> np.ndarray:
     """Five workers are alive, and all may stay."""
-    found = np.zeros(BLOCK // WORD + TOLD, np.int32)
+    found = np.zeros(BLOCK // WORD_BYTES + TOLD, np.int32)
     found[BUDGET], found[ALIVE] = EVERYBODY, 5
     return found
 
@@ -77,7 +78,7 @@ def settle(words: np.ndarray, microseconds: int) -> Settle:
     """One worker may stay of each of two tasks; the last words are what it reads."""
     words[-TOLD:] = 1, 2, 1000 * microseconds, 0
     at = words.ctypes.data
-    return Settle(at, at + WORD * (len(words) - TOLD))
+    return Settle(at, at + WORD_BYTES * (len(words) - TOLD))
 
 
 @pytest.mark.parametrize("word", [BUDGET, ALIVE])
@@ -95,7 +96,7 @@ def test_a_stream_waits_until_few_are_left(
         assert looks.acquire(timeout=PATIENCE)
     assert thread.is_alive()
     # three may stay of each, or two are left of all
-    device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
+    device.start(SetWord(address + WORD_BYTES * word, 3 if word == BUDGET else 2))
     thread.join(PATIENCE)
     assert not thread.is_alive()
 

@@ -10,7 +10,8 @@ import pytest
 from test_corun_agents import COST
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.agents import CriticalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import CriticalModel, critical_task
@@ -70,7 +71,7 @@ def test_who_is_waited_for_is_read_when_kernels_run(bundles: tuple[Path, Path]) 
         device.ran.clear()
         model.start((Phase(2, 1.0),), (1,), settle_us=3.0, concurrent=concurrent)
         (wait,) = (task for task in device.ran if isinstance(task, Settle))
-        seen.append(np.frombuffer(device.read(wait.told, WORD * TOLD), np.uint32).tolist())
+        seen.append(np.frombuffer(device.read(wait.told, WORD_BYTES * TOLD), np.uint32).tolist())
     assert seen == [[1, 2, 3000, 1], [1, 1, 3000, 2]]
 
 

@@ -13,7 +13,8 @@ from helpers.waiting import until
 from test_corun_broker import CRITICAL, NORMAL, Served, Told, word_at
 from test_corun_broker import served as served
 
-from tilewright.base.budget import ALIVE, EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, EVERYBODY
 from tilewright.elastic.broker import RemoteCoordinator, file_of
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import Arrived, Ended, Enqueue, Gone, Recount, Tick, feedback
@@ -83,7 +84,7 @@ def test_a_broker_counts_anew_when_a_client_has_died(
             assert isinstance(told.next(), Enqueue)
             # five workers have counted themselves in
             with file_of(served.path).open("r+b") as file:
-                os.pwrite(file.fileno(), (5).to_bytes(4, "little"), WORD * ALIVE)
+                os.pwrite(file.fileno(), (5).to_bytes(4, "little"), WORD_BYTES * ALIVE)
             assert word_at(served.path, ALIVE) == 5
         until(lambda: word_at(served.path, ALIVE) == 0)
         begun = Told()

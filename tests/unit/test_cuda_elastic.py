@@ -21,7 +21,8 @@ from test_cuda import nvrtc as nvrtc
 
 from lab.naive import naive
 from lab.subjects import compile_graph, product, product_kernel
-from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL
 from tilewright.base.dtypes import DTYPES, F32, I32
 from tilewright.base.errors import BundleVersion, HostError
 from tilewright.bundle import Contents, write
@@ -122,11 +123,11 @@ class Case:
         for name, got in self.host.take(self.inputs).outputs.items():
             assert got.tobytes() == self.want[name].tobytes(), name
         device, words = self.host.device, self.plan.steps[0].launch.args[-11].value
-        counted = device.read(self.budget.address + WORD * ALIVE, WORD)
+        counted = device.read(self.budget.address + WORD_BYTES * ALIVE, WORD_BYTES)
         assert not any(counted), "workers that have left count as alive"
         for n, (slot, launch) in enumerate(self.host.steps(-1, self.extents)):
             _, done, left, claimed = np.frombuffer(
-                device.read(words + WORD * KERNEL * n, WORD * KERNEL), np.uint32
+                device.read(words + WORD_BYTES * KERNEL * n, WORD_BYTES * KERNEL), np.uint32
             )
             firsts = self.plan.steps[n].launch.blocks
             assert (done, left, claimed) == (self.host.tasks(slot, launch), 0, firsts), n
@@ -220,12 +221,12 @@ def test_a_search_for_what_was_left_ends_when_the_worker_must_go(
     assert plan.steps[0].launch.blocks > looks
     words = plan.steps[0].launch.args[-11].value
     plan.begin()
-    device.write(words + 2 * WORD, np.ones(1, np.uint32))
+    device.write(words + 2 * WORD_BYTES, np.ones(1, np.uint32))
     case.budget.set(EVERYBODY, looks)
     plan.start(0)
-    ticket, done, left, claimed = np.frombuffer(device.read(words, WORD * KERNEL), np.uint32)
+    ticket, done, left, claimed = np.frombuffer(device.read(words, WORD_BYTES * KERNEL), np.uint32)
     assert (ticket, done, left, claimed) == (0, 0, 1, 0)
-    device.write(words + 2 * WORD, np.zeros(1, np.uint32))
+    device.write(words + 2 * WORD_BYTES, np.zeros(1, np.uint32))
     assert case.run(lambda _: 0) == 1
 
 

@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tilewright.base.abi import align
+from tilewright.base.abi import WORD_BYTES, align
 from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, place_in_arenas
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.gpu_memory import Location, lay_out
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.wgsl.api import MEMORY
 
 #: Bytes of a buffer: two of the net's results do not fit.
@@ -59,7 +58,7 @@ def test_values_that_live_together_do_not_overlap(path: Path) -> None:
     for number, (value, (word, _, annex)) in enumerate(zip(plan.values, placed(made), strict=True)):
         if value.kind not in ("weight", "state"):
             places[number] = annex, word
-            assert (word + MEMORY.size_of(value)) * WORD <= sizes[annex]
+            assert (word + MEMORY.size_of(value)) * WORD_BYTES <= sizes[annex]
     for a, b in combinations(places, 2):
         one, other = plan.values[a], plan.values[b]
         together = one.first <= other.last and other.first <= one.last
@@ -90,7 +89,7 @@ def test_an_exchange_keeps_the_annexes(path: Path, bank: int) -> None:
 def test_what_is_larger_than_a_buffer_is_refused(path: Path) -> None:
     with pytest.raises(MemoryLimit, match=r"shape \[1, 66, 66, 4\] needs more") as caught:
         compiled(path, {"bank": 2**14})
-    assert caught.value.facts == {"bytes": 4 * 66**2 * WORD, "limit": 2**14}
+    assert caught.value.facts == {"bytes": 4 * 66**2 * WORD_BYTES, "limit": 2**14}
 
 
 def saved(folder: Path, nodes: list[onnx.NodeProto], inputs: int, side: int) -> Path:

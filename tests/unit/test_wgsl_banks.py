@@ -13,12 +13,12 @@ from cli_call import Called
 from helpers.llama import TINY, llama
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import MemoryLimit
 from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.further_buffers import banks_of
-from tilewright.targets.lite_space import WORD
 
 SIZES = replace(TINY, layers=3, hidden=192, room=32)
 BANK = 2**16
@@ -55,7 +55,7 @@ def test_tensors_do_not_overlap(path: Path) -> None:
     ends: dict[int, int] = {}
     for bank, at, tensor in sorted(placed, key=lambda t: t[:2]):
         assert at >= ends.get(bank, 0)
-        assert at % (64 * WORD) == 0
+        assert at % (64 * WORD_BYTES) == 0
         ends[bank] = at + tensor.bytes
         assert ends[bank] <= sizes[bank]
     assert max(sizes[1:]) <= BANK

@@ -7,6 +7,12 @@ offsets are in bytes.
 
 from __future__ import annotations
 
+#: Bytes of a word of 32 bits, in which memory, arguments and registers are counted.
+WORD_BYTES = 4
+
+#: Words of the vectors that GPU kernels load.  Such a vector begins at a multiple of it.
+VECTOR_WORDS = 4
+
 #: The largest memory that 32-bit addresses reach.
 MEMORY_LIMIT = 1 << 32
 

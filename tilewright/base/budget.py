@@ -11,8 +11,8 @@ EVERYBODY = 2**31 - 1
 #: Words of the block, by number: how many workers may stay; how often workers have read the budget
 #: (counted on the CPU only); how many workers run now.
 BUDGET, LOOKS, ALIVE = 0, 1, 2
-#: Bytes of a word and of the block.
-WORD, BLOCK = 4, 16
+#: Bytes of the block.
+BLOCK = 16
 #: Version of the arguments of elastic kernels and of the meaning of these words.  Bundles contain
 #: the kernels' source, so a host compares this number.
 PROTOCOL = 2

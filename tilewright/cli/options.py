@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import MemoryLimit, UsageError, unknown_name
 from tilewright.bundle import POINTER
 from tilewright.targets import DEFAULT, TARGETS, target
-from tilewright.targets.lite_space import WORD, Objective
+from tilewright.targets.lite_space import Objective
 
 if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
@@ -143,7 +144,7 @@ Force = Annotated[
 ]
 OBJECTIVES = get_args(Objective)
 #: The longest dimension: the number of f32 numbers that the memory of the default target can hold.
-LONGEST = (1 << target(DEFAULT[0]).facts.address_bits) // WORD
+LONGEST = (1 << target(DEFAULT[0]).facts.address_bits) // WORD_BYTES
 
 
 def database_url(text: str) -> str:

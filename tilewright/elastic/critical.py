@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.interpreter_priority import REST_S, SPIN_S
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
@@ -174,7 +175,9 @@ class CriticalModel:
         argument_words, tasks = self.device.words(TOLD * len(parts)), list[Task]()
         for number, (first, last) in enumerate(parts):
             if self._budget is not None:
-                tasks.append(self._budget.settle(argument_words.address + TOLD * WORD * number))
+                tasks.append(
+                    self._budget.settle(argument_words.address + TOLD * WORD_BYTES * number)
+                )
             tasks += self.launches[first:last]
         words = 0 if self._budget is None else self._budget.address
         tasks.append(Release(words, argument_words.address, self._ended.address))

@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol, SupportsInt
 
 import numpy as np
 
-from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY
 from tilewright.base.errors import CompilerBug, HostError, MemoryLimit, of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -246,7 +247,7 @@ class CpuDevice:
                 time.sleep(0)
             return
         if isinstance(task, Settle):
-            words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
+            words = (ctypes.c_int32 * (BLOCK // WORD_BYTES)).from_address(task.address)
             budget, beside, most, _ = (ctypes.c_uint32 * TOLD).from_address(task.told)
             words[BUDGET] = budget
             until = time.perf_counter() + most / 1e9
@@ -255,7 +256,9 @@ class CpuDevice:
             return
         if isinstance(task, Release):
             if task.address:
-                (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)[BUDGET] = EVERYBODY
+                (ctypes.c_int32 * (BLOCK // WORD_BYTES)).from_address(task.address)[BUDGET] = (
+                    EVERYBODY
+                )
             number = (ctypes.c_uint32 * TOLD).from_address(task.told)[TOLD - 1]
             ctypes.c_uint32.from_address(task.ended).value = number
             return
@@ -354,7 +357,7 @@ class NvidiaDevice:
         return [self.driver.function(code, "k", n) for code, n in zip(made, given, strict=True)]
 
     def words(self, count: int = 1) -> HostWords:
-        address, there = self.driver.mapped(WORD * count)
+        address, there = self.driver.mapped(WORD_BYTES * count)
         value = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
         value[:] = 0
         made = HostWords(value, there)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
@@ -90,14 +91,14 @@ class ElasticPlan:
         self._slots = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
         # First the words of each kernel, then the slots.
-        self._words = device.memory(WORD * (KERNEL * len(plain) + SLOT * self._slots))
-        slots = self._words.address + WORD * KERNEL * len(plain)
+        self._words = device.memory(WORD_BYTES * (KERNEL * len(plain) + SLOT * self._slots))
+        slots = self._words.address + WORD_BYTES * KERNEL * len(plain)
         self._saved = device.memory(self._slots * stride)
         self._told = device.words()
 
         def launch_of(number: int, told: int) -> Launch:
             slot, launch = plain[number]
-            own = self._words.address + WORD * KERNEL * number
+            own = self._words.address + WORD_BYTES * KERNEL * number
             # Of the kernel before this one: its number of tiles, and the word that counts completed
             # ones.
             needed = tiles[number - 1] if number else 0
@@ -123,7 +124,7 @@ class ElasticPlan:
 
     def _done(self, number: int) -> int:
         """The address of the word that counts a kernel's completed tiles."""
-        return self._words.address + WORD * KERNEL * number + WORD
+        return self._words.address + WORD_BYTES * KERNEL * number + WORD_BYTES
 
     @property
     def complete(self) -> int:

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.bundle import Manifest
 from tilewright.hosts.device_memory import DeviceMemoryHost
@@ -107,7 +108,6 @@ def _made_up(manifest: Manifest) -> dict[str, Array]:
 ROOM = 256
 #: The contents of canaries, and of outputs before a run: a NaN if read as a float.
 MARK = 0x7FC5A5A5
-WORD = 4
 
 
 class LaidBuffer(Protocol):
@@ -140,20 +140,20 @@ class WordStorage:
     def bytes_of(self, buffer: LaidBuffer) -> int:
         each = {"halves": 2, "bytes": 4}.get(buffer.dense, 0)
         if each:
-            return -(-buffer.size // each) * WORD
-        return buffer.size * max(WORD, DTYPES[buffer.dtype].size)
+            return -(-buffer.size // each) * WORD_BYTES
+        return buffer.size * max(WORD_BYTES, DTYPES[buffer.dtype].size)
 
     def stored(self, data: Array, buffer: LaidBuffer) -> Array:
         if buffer.dense:
             return in_words(data, np.float16 if buffer.dense == "halves" else data.dtype)
-        return data if data.dtype.itemsize >= WORD else data.astype(np.int32)
+        return data if data.dtype.itemsize >= WORD_BYTES else data.astype(np.int32)
 
     def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
         kind = _kind_of(buffer)
         if buffer.dense:
             narrow = np.float16 if buffer.dense == "halves" else kind
             return np.frombuffer(data, narrow)[: buffer.size].astype(kind)
-        return np.frombuffer(data, kind if kind.itemsize >= WORD else np.int32).astype(kind)
+        return np.frombuffer(data, kind if kind.itemsize >= WORD_BYTES else np.int32).astype(kind)
 
 
 class TypedStorage:
@@ -194,7 +194,7 @@ class TrialMemory:
 
     def image(self, inputs: Sequence[Array]) -> Array:
         """The bytes before a run: the inputs, and marks everywhere else."""
-        image = np.full(self.size // WORD, MARK, np.uint32).view(np.uint8)
+        image = np.full(self.size // WORD_BYTES, MARK, np.uint32).view(np.uint8)
         image[:ROOM] = 0
         places = zip(self._buffers[1:], self.begins[1:], self._sizes[1:], inputs, strict=True)
         for buffer, begin, size, data in places:
@@ -208,7 +208,7 @@ class TrialMemory:
         data, begin = np.frombuffer(found, np.uint8), self.begins[0]
         end = begin + self._sizes[0]
         output = self._storage.loaded(data[begin:end].tobytes(), self._buffers[0])
-        if data[:WORD].any():
+        if data[:WORD_BYTES].any():
             return output, "it trapped: an index is out of range"
         same = data == image
         same[begin:end] = True

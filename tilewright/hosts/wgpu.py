@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle import SectionEntry, open_bundle
@@ -47,7 +48,6 @@ from tilewright.hosts.wgpu_types import (
 #: The target whose section it reads.
 TARGET = "wgsl"
 
-WORD = 4
 #: A default of WebGPU: the alignment of uniform offsets in bytes.
 ALIGNMENT = 256
 #: The largest buffer in bytes that a device allows by default.
@@ -215,7 +215,7 @@ class WgpuHost(DeviceMemoryHost):
 
     def _write(self, address: int, data: Array) -> None:
         """Writes an array; elements of less than 32 bits take a word each."""
-        words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
+        words = data if data.dtype.itemsize >= WORD_BYTES else data.astype(np.int32)
         with working(), reading("the section for WGSL"):  # addresses may be outside of memory
             if words.size:
                 place = self._buffers.at(address, words.nbytes)
@@ -223,7 +223,7 @@ class WgpuHost(DeviceMemoryHost):
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
         kind: np.dtype[np.generic] = np.dtype(DTYPES[dtype].numpy)
-        words = kind if kind.itemsize >= WORD else np.dtype(np.int32)
+        words = kind if kind.itemsize >= WORD_BYTES else np.dtype(np.int32)
         if not elements:
             return np.zeros(0, kind)
         size = elements * words.itemsize
@@ -246,8 +246,8 @@ class Dispatches:
         self._device, self._calls = host._device, calls
         self._pipelines = [pipelines[call.slot] for call in calls]
         longest = max((1 + len(c.words) + len(c.scalars) for c in calls), default=1)
-        self._stride = -(-longest * WORD // ALIGNMENT) * ALIGNMENT
-        self._blocks = np.zeros((max(len(calls), 1), self._stride // WORD), np.uint32)
+        self._stride = -(-longest * WORD_BYTES // ALIGNMENT) * ALIGNMENT
+        self._blocks = np.zeros((max(len(calls), 1), self._stride // WORD_BYTES), np.uint32)
         self._groups = [(0, 0)] * len(calls)
         usage = wgpu().BufferUsage
         size = self._blocks.nbytes

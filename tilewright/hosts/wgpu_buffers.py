@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypedDict
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.hosts.wgpu_types import GpuBuffer, GpuDevice, WgpuPackage
 
 #: The binding of a dispatch's first annex; the most annexes of a dispatch.
 ANNEX, MOST_ANNEXES = 3, 6
-WORD = 4
 
 
 #: The facts of a section, as bundles have them.
@@ -38,7 +38,9 @@ class Buffers:
 
     def __init__(self, api: WgpuPackage, device: GpuDevice, facts: Facts) -> None:
         self._api, self._device = api, device
-        _require(all(size > 0 and size % WORD == 0 for size in sizes_of(facts)), "a buffer's size")
+        _require(
+            all(size > 0 and size % WORD_BYTES == 0 for size in sizes_of(facts)), "a buffer's size"
+        )
         usage = api.BufferUsage.STORAGE | api.BufferUsage.COPY_SRC | api.BufferUsage.COPY_DST
         sizes = sizes_of(facts)
         self._made = [device.create_buffer(size=size, usage=usage) for size in sizes]
@@ -63,7 +65,7 @@ class Buffers:
     def require_call(self, words: Sequence[int], bank: int, annexes: Sequence[int]) -> None:
         """Raises ValueError for a step with buffers that do not exist (as gpu_plan.js does)."""
         known = range(1, 1 + len(self._annexes))
-        most = max(buffer.size for buffer in self._made) // WORD
+        most = max(buffer.size for buffer in self._made) // WORD_BYTES
         _require(all(0 <= word <= most for word in words), "a step's words")
         _require(0 <= bank <= len(self._banks), "a step's bank")
         once = len(set(annexes)) == len(annexes) <= MOST_ANNEXES
@@ -114,7 +116,9 @@ class Buffers:
         last = len(_bytes(facts, kind))
         begin, sizes = [0, *self._begin[before + 1 :]], [self._made[0].size, *_bytes(facts, kind)]
         for n, at in zip(numbers, facts[of], strict=True):
-            _require(0 <= n <= last and 0 <= at <= sizes[n] and at % WORD == 0, f"one of {of}")
+            _require(
+                0 <= n <= last and 0 <= at <= sizes[n] and at % WORD_BYTES == 0, f"one of {of}"
+            )
         return [begin[n] + at for n, at in zip(numbers, facts[of], strict=True)]
 
 

@@ -13,11 +13,10 @@ from typing import Annotated
 
 import msgspec
 
+from tilewright.base.abi import VECTOR_WORDS
 from tilewright.base.errors import HostError
 from tilewright.bundle.format import REBUILD
 
-#: Words of a vector.
-LANES = 4
 #: WebGPU's default limit of workgroups along a dimension.
 MOST_GROUPS = 65535
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -106,7 +105,7 @@ def separate_dispatches(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
 def is_exchangeable(call: WgpuCall) -> bool:
     """True if a step can run another kernel.  Candidates expect the model's own buffer, and may
     read vectors."""
-    return not (call.bank or call.annexes or any(word % LANES for word in call.words))
+    return not (call.bank or call.annexes or any(word % VECTOR_WORDS for word in call.words))
 
 
 def exchanged(

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import BundleCorrupt, MemoryLimit
 from tilewright.bundle.format import REBUILD
 from tilewright.hosts.tensors import Array
 from tilewright.hosts.tuned_plan import (
-    WORD,
     BundleKernel,
     CanaryBench,
     TrialMemory,
@@ -151,7 +151,7 @@ class WgpuBench(CanaryBench[WgpuKernel]):
                 "a candidate needs a larger buffer than the adapter has",
                 hint="The kernel in use stays", bytes=memory.size, limit=self._most,
             )  # fmt: skip
-        self._scalars = [*(begin // WORD for begin in memory.begins), *scalars]
+        self._scalars = [*(begin // WORD_BYTES for begin in memory.begins), *scalars]
         usage = self._usage
         self._buffer = self._device.create_buffer(
             size=memory.size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST

@@ -14,6 +14,7 @@ from itertools import product as every
 from math import prod
 from typing import Literal
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import of_kind
 from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
@@ -23,8 +24,6 @@ from tilewright.targets.schedule import Schedule
 Kind = Literal["simd", "gpu"]
 Objective = Literal["latency", "traffic", "scratch"]
 
-#: Bytes of an element, and of a register word.
-WORD = 4
 #: Bytes of a GPU's cache line, which is also what a warp group's unit reads at a time.
 LINE_BYTES = 128
 
@@ -95,7 +94,7 @@ class Tile(Schedule):
     @property
     def l1_block(self) -> int:
         """Bytes that a block touches."""
-        return WORD * (self.x1 * self.r1 + self.r1 * self.y1 + self.x1 * self.y1)
+        return WORD_BYTES * (self.x1 * self.r1 + self.r1 * self.y1 + self.x1 * self.y1)
 
     def thread_block(self, core: Core) -> int:
         """Threads that compute one block together."""

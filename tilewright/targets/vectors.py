@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.base.abi import VECTOR_WORDS
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import (
     Bound,
@@ -26,7 +27,7 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.index import Index, Var, index, is_multiple, stride
 
 #: Elements of a vector.
-LANES = 4
+LANES = VECTOR_WORDS
 
 
 def are_whole_vectors(at: Index, axis: Var) -> bool:

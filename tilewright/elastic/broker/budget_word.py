@@ -13,7 +13,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_driver import Driver
 
@@ -83,7 +84,7 @@ class FileWord:
         finally:
             os.close(file)
         self._word = ctypes.c_uint32.from_buffer(self._map)
-        self._alive = ctypes.c_uint32.from_buffer(self._map, WORD * ALIVE)
+        self._alive = ctypes.c_uint32.from_buffer(self._map, WORD_BYTES * ALIVE)
         self.address = ctypes.addressof(self._word)
         if create:
             self.set(EVERYBODY)
@@ -129,7 +130,7 @@ class GpuWord:
 
     def recount(self) -> None:
         self._driver.use()
-        self._driver.write_word(self.address + WORD * ALIVE, 0, self._stream)
+        self._driver.write_word(self.address + WORD_BYTES * ALIVE, 0, self._stream)
         self._driver.wait(self._stream)
 
     def close(self) -> None:

@@ -12,7 +12,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
+from tilewright.base.abi import WORD_BYTES
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.cpu_trial import (
     TrialLaunch,
@@ -111,7 +112,7 @@ class GpuTrial:
         workers = self.workers(name, launch)
         each = self.tiles_of_task(name, launch)
         tiles = shard(launch.grid, launch.block, each=each)
-        control = self.device.memory(WORD * (KERNEL + SLOT * workers))
+        control = self.device.memory(WORD_BYTES * (KERNEL + SLOT * workers))
         told = self.device.words()
         budget = self._budget.address
         turn = single_kernel_arguments(
@@ -140,7 +141,7 @@ class GpuTrial:
             if told.value[0]:
                 self._take(launch, memories)
                 return number
-        done = self.device.read(control.address + WORD, WORD)
+        done = self.device.read(control.address + WORD_BYTES, WORD_BYTES)
         raise HostError(
             f"the elastic form of {name} does not end", hint="Report this",
             done=int.from_bytes(done, "little"), tiles=launch.tiles,

@@ -43,8 +43,8 @@ from tilewright.graph.views import stored, strides, through_views
 from tilewright.kernel.index import Atom, Div, Var, flatten, index
 from tilewright.kernel.layout import Blocks, Packing, Panels
 
-#: Integers of 4 bits in a word.
-WORD = 8
+#: Integers of 4 bits in a word of 32 bits.
+NIBBLES = 8
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
@@ -146,12 +146,12 @@ def _is_step(atom: Div, k: Var) -> bool:
 
 
 def _packed(line: QuantisedWeight, size: int, layout: Blocks) -> Node:
-    """The weight [n, blocks, words, WORD] or [n, blocks, size], from packed integers."""
+    """The weight [n, blocks, words, NIBBLES] or [n, blocks, size], from packed integers."""
     columns, depth = line.whole.shape
     low = _least(line.whole)
-    bits = 8 if low is None or (size % WORD and size < depth) else 4
+    bits = 8 if low is None or (size % NIBBLES and size < depth) else 4
     blocks = -(-depth // size)
-    length = -(-size // WORD) * WORD if bits == 4 else size
+    length = -(-size // NIBBLES) * NIBBLES if bits == 4 else size
     # one block is padded to words; of several, the last to its size
     missing = blocks * size - depth if blocks > 1 else length - depth
     layout, panels = replace(layout, bits=bits, size=length), Panels(layout.width)
@@ -160,11 +160,11 @@ def _packed(line: QuantisedWeight, size: int, layout: Blocks) -> Node:
         whole = elementwise("sub", cast(whole, I32), constant(low, I32))
     whole = pad(whole, (0, 0), (0, missing))
     if bits == 4:
-        whole = reshape(cast(whole, I32), (columns, blocks, length // WORD, WORD))
-        powers = constant(np.array([1 << 4 * i for i in range(WORD)], "u4").astype("i4"))
+        whole = reshape(cast(whole, I32), (columns, blocks, length // NIBBLES, NIBBLES))
+        powers = constant(np.array([1 << 4 * i for i in range(NIBBLES)], "u4").astype("i4"))
         words = reduce("sum", elementwise("mul", whole, powers), [-1])
         whole = _columns(reshape(words, words.shape[:-1]), layout)
-        shape = (*whole.shape, WORD)
+        shape = (*whole.shape, NIBBLES)
         whole = broadcast(reshape(whole, (*whole.shape, 1)), shape)
         whole = elementwise("nibble", whole, broadcast(_shifts(), shape))
     else:
@@ -180,8 +180,8 @@ def _packed(line: QuantisedWeight, size: int, layout: Blocks) -> Node:
 
 def _shifts() -> Node:
     """The shifts 0, 4, 8, ...  Kernels compute them, so they are not folded into a table."""
-    positions = Node(ops.Iota((4 * WORD,), 0), (), (4 * WORD,), I64, constant=True)
-    return slice_(cast(positions, I32), (0,), (WORD,), (4,))
+    positions = Node(ops.Iota((4 * NIBBLES,), 0), (), (4 * NIBBLES,), I64, constant=True)
+    return slice_(cast(positions, I32), (0,), (NIBBLES,), (4,))
 
 
 def _per_block(x: Node, blocks: int, size: int) -> Node:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16
 from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
-from tilewright.targets.lite_space import WORD
 
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
@@ -50,7 +50,7 @@ def alignments(fn: TileFn) -> dict[int, int]:
     """The alignment in bytes of each buffer that needs more than its elements' alignment."""
     found = {n: lanes for n, lanes in vectors(fn.body).items() if n < len(fn.buffers)}
     sizes = {n: F16.size if fn.buffers[n].halves else fn.buffers[n].dtype.size for n in found}
-    return {n: min(lanes * sizes[n], 4 * WORD) for n, lanes in found.items()}
+    return {n: min(lanes * sizes[n], 4 * WORD_BYTES) for n, lanes in found.items()}
 
 
 def needs_whole_vectors(fn: TileFn) -> bool:

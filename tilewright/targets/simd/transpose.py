@@ -20,13 +20,10 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SpanSchedule, rows_per_tile
-from tilewright.targets.simd.vectorize import storable, transposed, vector
+from tilewright.targets.simd.vectorize import LANES, storable, transposed, vector
 
 #: Rows and columns of a block: its cache lines of both tensors fit L1 whatever their distance.
 BLOCK = 16
-
-#: Rows and columns of the squares that shuffles transpose.
-LANES = 4
 
 
 @dataclass(frozen=True)

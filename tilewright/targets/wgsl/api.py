@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedDType
 from tilewright.base.sections import Build, File, Section
@@ -22,21 +23,20 @@ from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.protocol import Code, Facts, setting, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-from tilewright.targets.wgsl.packed_bytes import EACH, byte_tensors
+from tilewright.targets.wgsl.packed_bytes import byte_tensors
 from tilewright.targets.wgsl.steps import Steps
 
 #: WGSL counts words: bindings begin at multiples of 256 bytes, 64 words.  Desktop adapters bind at
 #: least 2^30 bytes.
 MEMORY = MemoryKind(
-    unit_bytes=WORD,
+    unit_bytes=WORD_BYTES,
     head=64,
     each=lambda dtype: WORDS[dtype.name],
-    packed=lambda program: dict.fromkeys(byte_tensors(program), EACH),
+    packed=lambda program: dict.fromkeys(byte_tensors(program), WORD_BYTES),
     bank=2**30,
 )
 
@@ -117,7 +117,7 @@ class Wgsl(WorkgroupTarget):
             plans=tuple(plans),
             kernels=slots_of(codes),
             facts={
-                "memory": {"bytes": layout.own * WORD},
+                "memory": {"bytes": layout.own * WORD_BYTES},
                 **layout.to_facts(),
                 **_dense_facts(layout.dense),
             },
@@ -142,7 +142,7 @@ def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:
 
 def _dense_facts(dense: Mapping[int, int]) -> dict[str, list[int]]:
     """The facts of a section about tensors with several elements in a word."""
-    named = {"halves": 2, "packed": EACH}
+    named = {"halves": 2, "packed": WORD_BYTES}
     found = {name: sorted(n for n in dense if dense[n] == each) for name, each in named.items()}
     return {name: tensors for name, tensors in found.items() if tensors}
 

@@ -6,15 +6,13 @@ elements.  Other 8-bit elements take a word each, since several threads may stor
 
 from __future__ import annotations
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug, ensure
 from tilewright.kernel.expr import Call, Const, dtype_of
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.spec import Buffer
 from tilewright.plan import Program
-
-#: Bytes of a word.
-EACH = 4
 
 
 def in_bytes(buffer: Buffer) -> bool:
@@ -32,7 +30,7 @@ def byte_tensors(program: Program) -> frozenset[int]:
             for access, buffer in zip(step.accesses, buffers, strict=True):
                 value, packed = plan.values[access.value], in_bytes(buffer)
                 if value.kind == "weight":
-                    whole = not packed or access.offset % EACH == 0
+                    whole = not packed or access.offset % WORD_BYTES == 0
                     ensure(whole, "a tensor of bytes begins in a word", kernel=kernel.name)
                     found[packed].add(value.tensor)
                 else:

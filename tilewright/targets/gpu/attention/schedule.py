@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, gcd
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.form import Attention, classify, form_as, in_halves
 from tilewright.kernel.loops import MatrixUnit, Scratch
@@ -31,7 +32,6 @@ from tilewright.targets.gpu.workgroup_limits import (
     shared_memory_feature,
     subgroup_feature,
 )
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES, are_whole_vectors
 
@@ -74,7 +74,7 @@ class AttentionSomeRowsSchedule(Schedule):
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
-        return WORD * (sum(areas_of(kernel, self)) + LANES)
+        return WORD_BYTES * (sum(areas_of(kernel, self)) + LANES)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class KeyAssignment:
 def shared_of_row(kernel: Kernel, s: AttentionOneRowSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     keys = form_as(kernel, Attention).keys.extent
-    return WORD * (sum(KeyAssignment.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
+    return WORD_BYTES * (sum(KeyAssignment.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
 
 
 #: Types of the matrix unit, as feature names have them: f16 operands, f32 results.
@@ -351,4 +351,4 @@ class Areas:
 def shared_of_matrices(kernel: Kernel, s: AttentionManyRowsSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     areas = Areas.of(form_as(kernel, Attention), s).all
-    return sum(area.size * area.dtype.size for area in areas) + WORD * LANES
+    return sum(area.size * area.dtype.size for area in areas) + WORD_BYTES * LANES

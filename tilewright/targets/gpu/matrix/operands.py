@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, DType
 from tilewright.kernel.expr import Expr, Load
 from tilewright.kernel.form import ByteContraction, classify
@@ -18,7 +19,6 @@ from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import OperandTile
-from tilewright.targets.lite_space import WORD
 
 #: Bytes of one copy; the numbers of stages that are tried.
 COPY_BYTES, STAGES = 16, (2, 3, 4)
@@ -43,7 +43,7 @@ class OperandLayout:
     @property
     def group(self) -> int:
         """Elements of a step: a word of bytes, or one."""
-        return 1 if self.axis is None else WORD
+        return 1 if self.axis is None else WORD_BYTES
 
     @property
     def lanes(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32, I8, I32, U8, DType
 from tilewright.kernel.form import BlockContraction, classify, in_tf32
 from tilewright.kernel.loops import MatrixUnit
@@ -35,7 +36,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     shared_memory_feature,
     subgroup_feature,
 )
-from tilewright.targets.lite_space import LINE_BYTES, WORD
+from tilewright.targets.lite_space import LINE_BYTES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
 
@@ -148,7 +149,7 @@ class MatrixGemmSchedule(Schedule):
     def shared(self) -> int:
         """Bytes of shared memory: blocks, a result matrix of each subgroup, and for bytes the
         column sums."""
-        patches = WORD * self.subgroups * self.m * self.pitch
+        patches = WORD_BYTES * self.subgroups * self.m * self.pitch
         if self.detached:
             step = TYPES[self.types].operand.size * TYPES[self.types].group
             return max(self.stages * (self.x1 + self.y1) * self.depth * step, patches)
@@ -163,7 +164,7 @@ class MatrixGemmSchedule(Schedule):
             columns = max(self.y1 * self.slices, self.depth * self.along)
             return F16.size * (self.depth * (self.x1 + self.y1) + PAD * (rows + columns)) + patches
         pitch = self.depth + self.slices * self.gap
-        return WORD * ((self.x1 + self.y1) * pitch + self.y1) + patches
+        return WORD_BYTES * ((self.x1 + self.y1) * pitch + self.y1) + patches
 
     @property
     def pitch(self) -> int:

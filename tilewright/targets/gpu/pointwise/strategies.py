@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import log2
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import required
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
@@ -24,7 +25,7 @@ from tilewright.targets.gpu.pointwise.schedule import (
 )
 from tilewright.targets.gpu.strategy import UNUSUAL, DefaultWorkgroupStrategy, WorkgroupStrategy
 from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WorkgroupLimits
-from tilewright.targets.lite_space import WORD, Core
+from tilewright.targets.lite_space import Core
 from tilewright.targets.scalar_lowering import Plain
 
 #: Expected speed of vector maps over maps with a thread for each element.
@@ -109,7 +110,7 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
 
     def traffic(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> tuple[int, float]:
         """Bytes of shared memory, and words moved, which are the same for all schedules."""
-        return WORD * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
+        return WORD_BYTES * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
 
     def lower(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> TileFn:
         fn = lower_rows(kernel, schedule.threads, schedule.width)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import TypeVar
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
@@ -29,7 +30,6 @@ from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import panel_of
 from tilewright.targets.gpu.workgroup_limits import beyond
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.vectors import LANES, in_lanes
 
 
@@ -171,6 +171,6 @@ def for_chain(chain: Chain, schedule: S) -> S | None:
         slices = 1 << max(1, schedule.threads * LANES // y1).bit_length() - 1
         found = replace(schedule, y1=y1, slices=slices)
     even = not chain.norm or not found.threads & (found.threads - 1)
-    shared = found.shared(chain.last) + WORD * found.threads * chain.own_areas
+    shared = found.shared(chain.last) + WORD_BYTES * found.threads * chain.own_areas
     fits = even and not found.objection(chain.last) and not beyond(found.threads, shared)
     return found if fits else None

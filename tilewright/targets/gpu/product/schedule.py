@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import ceil, gcd, prod
 from typing import ClassVar, Protocol
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
 from tilewright.kernel.spec import Kernel
@@ -28,7 +29,6 @@ from tilewright.targets.gpu.workgroup_limits import (
     none_of,
     subgroup_feature,
 )
-from tilewright.targets.lite_space import WORD
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
 
@@ -74,7 +74,7 @@ class RegisterGemmSchedule(Schedule):
         """The most bytes of shared memory."""
         gaps = MOST_GAP + LANES if self.apart else 0
         sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
-        return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
+        return WORD_BYTES * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -145,7 +145,7 @@ class Sizes:
 BANDS = (1, 8)
 
 #: Bytes of one step of a packed depth: a word.
-BYTES_PER_STEP = WORD
+BYTES_PER_STEP = WORD_BYTES
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class IntegerGemmSchedule(RegisterGemmSchedule):
     @property
     def shared(self) -> int:
         """The most bytes of shared memory, with a sum for each column."""
-        return super().shared + WORD * self.y1
+        return super().shared + WORD_BYTES * self.y1
 
 
 def of_bytes(kernel: Kernel) -> bool:
@@ -185,8 +185,8 @@ class F16GemmSchedule(RegisterGemmSchedule):
     @property
     def shared(self) -> int:
         """The most bytes of shared memory; the slices' sums are f32."""
-        sums = WORD * (self.slices - 1) * (self.x1 // self.x0) * self.y1
-        return (super().shared - sums) * F16.size // WORD + sums
+        sums = WORD_BYTES * (self.slices - 1) * (self.x1 // self.x0) * self.y1
+        return (super().shared - sums) * F16.size // WORD_BYTES + sums
 
     def objection(self, kernel: Kernel) -> str:
         if not of_halves(kernel):
@@ -233,7 +233,7 @@ class FewRowsSchedule(Schedule):
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        return WORD * self.sums(operands(kernel).m.extent)
+        return WORD_BYTES * self.sums(operands(kernel).m.extent)
 
     def sums(self, rows: int) -> int:
         """Sums of all slices that go through shared memory."""
@@ -280,7 +280,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        each = self.unit + NUMBERS * WORD
+        each = self.unit + NUMBERS * WORD_BYTES
         return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
 
     def objection(self, kernel: Kernel) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Self
 
+from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32, DType
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
@@ -42,7 +43,7 @@ from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.targets.lite_space import LINE_BYTES, WORD
+from tilewright.targets.lite_space import LINE_BYTES
 from tilewright.targets.vectors import LANES, guarded, in_lanes
 
 #: Gives the values of a kernel's variables at a row (or column) and a step.
@@ -50,7 +51,7 @@ IndexValues = Callable[[Index, Index], Values]
 
 #: Elements of a row that neighbouring threads read: a cache line.  A longer run would make more
 #: threads write to the same banks.
-LINE_ELEMENTS = LINE_BYTES // WORD
+LINE_ELEMENTS = LINE_BYTES // WORD_BYTES
 
 
 @dataclass(frozen=True)
