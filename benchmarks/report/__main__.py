@@ -1,8 +1,8 @@
 """Pages and charts from benchmarks/results/*.json; README and docs quote only these.
 
 Input: the JSON that the benchmarks wrote, the catalogue.  Output: results/*.md, results/*.svg, and
-the tables between `<!-- results:NAME -->` or `<!-- benchmarks:FOLDERS -->` and `<!-- end -->` in
-README.md and benchmarks/README.md.  It measures nothing.
+the tables between `<!-- benchmarks:FOLDERS -->` and `<!-- end -->` in benchmarks/README.md.  It
+measures nothing.
 
     uv run python -m benchmarks.report          writes
     uv run python -m benchmarks.report --check  fails if something is out of date
@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.catalogue import of_folders
-from benchmarks.records import Record, Records
+from benchmarks.records import Records
 from benchmarks.report import (
     bounds,
     code,
@@ -43,7 +43,7 @@ from benchmarks.report.tables import DASH, table
 
 BENCHMARKS = Path(__file__).parents[1]
 RESULTS = BENCHMARKS / "results"
-READMES = (BENCHMARKS.parent / "README.md", BENCHMARKS / "README.md")
+README = BENCHMARKS / "README.md"
 
 PAGES = tuple(
     module.PAGE
@@ -52,11 +52,6 @@ PAGES = tuple(
         headroom, spaces, crowd, server, versions, gpu_targets,
     )
 )  # fmt: skip
-#: What the first page of the repository has.
-FIRST: Mapping[str, Callable[[Record], str]] = {
-    "peers.browsers": engines.brief,
-    "models.agreement": compiler.agreement,
-}
 INDEX = """# Results
 
 One page per subject, with the answer first. `python -m benchmarks.report` makes them from the JSON
@@ -81,8 +76,7 @@ def files() -> Iterator[tuple[Path, str]]:
         yield RESULTS / f"{page.name}.md", page.text(found)
         for name, picture in page.pictures(found):
             yield RESULTS / name, picture
-    for readme in READMES:
-        yield readme, filled(readme.read_text(), found)
+    yield README, filled(README.read_text())
 
 
 def index(records: Records) -> str:
@@ -90,16 +84,14 @@ def index(records: Records) -> str:
     return "\n".join([INDEX, "## Subjects", "", *lines, ""])
 
 
-def filled(text: str, records: Records) -> str:
-    """The text with its generated tables made anew."""
+def filled(text: str) -> str:
+    """The text with its tables of benchmarks made anew."""
 
     def fill(match: re.Match[str]) -> str:
-        kind, of = match[1], match[2]
-        made = FIRST[of](records[of]) if kind == "results" else benchmarks(of.split())
-        return f"<!-- {kind}:{of} -->\n{made}\n<!-- end -->"
+        folders = match[1]
+        return f"<!-- benchmarks:{folders} -->\n{benchmarks(folders.split())}\n<!-- end -->"
 
-    marked = r"<!-- (results|benchmarks):([\w. ]+) -->.*?<!-- end -->"
-    return re.sub(marked, fill, text, flags=re.DOTALL)
+    return re.sub(r"<!-- benchmarks:([\w ]+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
 def benchmarks(folders: Sequence[str]) -> str:
@@ -118,7 +110,7 @@ def benchmarks(folders: Sequence[str]) -> str:
 def main(
     check: Annotated[bool, typer.Option("--check", help="Only say what is out of date.")] = False,
 ) -> None:
-    """Write the pages and charts of benchmarks/results, and the tables of both README.md."""
+    """Write the pages and charts of benchmarks/results, and the tables of benchmarks/README.md."""
     made = dict(files())
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     stale += [p for kind in ("*.md", "*.svg") for p in RESULTS.glob(kind) if p not in made]

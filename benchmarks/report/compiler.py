@@ -1,7 +1,7 @@
 """Page: what compiling, downloading and loading cost, and how exact the results are.
 
 Input: the records of compiler/, and of models/ (sizes, agreement, load, second_visit).  Output: the
-page, and the table of agreement that README.md has.
+page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Page: Tilewright beside other engines in a browser.
 
-Input: the record of peers.browsers.  Output: the page, the table of README.md, SVG bars and a
-roofline.  Ratios above 1 mean that Tilewright is faster.
+Input: the record of peers.browsers.  Output: the page, SVG bars and a roofline.
+Ratios above 1 mean that Tilewright is faster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.records import Record, Records, Row
 from benchmarks.report.charts import Point, grouped, roofline
-from benchmarks.report.page import Answer, Page, Section, facts, over
+from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import DASH, figure, mean, paragraphs, table, told
 
 OURS, REFERENCE = "tilewright", "ort"
@@ -107,21 +107,6 @@ def summary(record: Record) -> str:
         if (found := t.bests(group))
     ]  # fmt: skip
     return table([*head, "the fastest of them", "smallest"], rows)
-
-
-def brief(record: Record) -> str:
-    """For README.md: whole models, beside the peers that run at least four of them."""
-    peers = [engine for engine in PEERS if engine != "jax"]
-    head = ["browser", "threads", *(TITLES[e] for e in peers), "the fastest of them"]
-    rows = [
-        [
-            t.browser.capitalize(), str(t.threads), *(mean(t.ratios("model", e)) for e in peers),
-            f"{mean(found)}, at least {min(found):.2f}×",
-        ]
-        for t in tables(record)
-        if (found := t.bests("model"))
-    ]  # fmt: skip
-    return paragraphs(table(head, rows), facts(record) if "machine" in record else "")
 
 
 def details(record: Record) -> str:
