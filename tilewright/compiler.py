@@ -21,6 +21,7 @@ from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.exports import EncoderDecoderExport, ExportedModel
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
 from tilewright.frontend.language import Decoder
+from tilewright.frontend.speech import Whisper
 from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import BucketPlan, States, program_of
@@ -37,9 +38,9 @@ Progress = Callable[[str, int, int], None]
 #: The schedule of a kernel in a variant.
 Choose = Callable[[Kernel, Any], Any]
 #: A model's file as a source of graphs.
-Graphs = Importer | Decoder | ExportedModel | EncoderDecoderExport
+Graphs = Importer | Decoder | ExportedModel | EncoderDecoderExport | Whisper
 #: What a model is read from.
-Source = Path | Model | Decoder | ExportedModel | EncoderDecoderExport
+Source = Path | Model | Decoder | ExportedModel | EncoderDecoderExport | Whisper
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -177,7 +178,7 @@ def _read(source: Source, options: Options) -> _Read:
             "Products cannot round their operands both to TF32 and to bytes",
             hint="Choose one of --tf32 and --bytes",
         )
-    if isinstance(source, Decoder):
+    if isinstance(source, Decoder | Whisper):
         return _Read(source, source.name, source.inputs)
     rounded = {"halves": options.halves, "bytes": options.bytes, "tf32": options.tf32}
     if isinstance(source, EncoderDecoderExport):
@@ -195,7 +196,7 @@ def _read(source: Source, options: Options) -> _Read:
 
 def _choices(importer: Graphs, options: Options) -> list[dict[str, int]]:
     """The combinations of sizes that get a plan, the smallest first."""
-    if isinstance(importer, EncoderDecoderExport):
+    if isinstance(importer, EncoderDecoderExport | Whisper):
         return importer.combinations(options.dims)
     return combinations(options.dims)
 

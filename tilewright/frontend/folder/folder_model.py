@@ -89,7 +89,7 @@ class FolderModel(Decoder):
         _check_needed(sizes, stored, names, is_tied)
         tensors = {
             role: self.quantiser.tensor(
-                role, _tensor(t, sizes.kind.folder.ones and role.endswith("norm.weight"))
+                role, model_tensor(t, sizes.kind.folder.ones and role.endswith("norm.weight"))
             )
             for role, t in stored.items()
         }
@@ -97,16 +97,8 @@ class FolderModel(Decoder):
         super().__init__(given, room, loose, most)
 
     def weight_error(self, progress: Callable[[int, int], None]) -> float:
-        """The root of the mean square of errors of all weights, over that of weights.
-
-        progress: told how many of how many tensors were read for it
-        """
-        rounded = self.quantiser.is_rounding
-        tensors = [t for t in self.source.tensors.values() if rounded and len(t.shape) == 2]
-        for number, tensor in enumerate(tensors):
-            progress(number, len(tensors))
-            (tensor.scale or tensor.whole)()
-        return self.quantiser.error
+        """As of `Quantiser.error_of`."""
+        return self.quantiser.error_of(self.source.tensors.values(), progress)
 
 
 def _check_needed(
@@ -168,7 +160,8 @@ class TensorNames:
         return f"blk.{found[1]}.{self._roles[found[2]]}.{end}"
 
 
-def _tensor(stored: StoredTensor, is_less_one: bool) -> ModelTensor:
+def model_tensor(stored: StoredTensor, is_less_one: bool = False) -> ModelTensor:
+    """The numbers of a tensor, plus 1 if it is stored less one.  Raises UnsupportedDType."""
     if stored.dtype not in NUMBERS:
         raise UnsupportedDType(
             f"the tensor {stored.name!r} has the type {stored.dtype}",

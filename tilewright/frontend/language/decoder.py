@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.base.dtypes import F32, I32, I64, DType
-from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
+from tilewright.base.errors import InvalidModel, UsageError
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.language.hyperparameters import Hyperparameters
 from tilewright.frontend.language.rotation import Rotation
@@ -143,7 +143,7 @@ class Decoder:
             results |= zip((f"present.{layer}.key", f"present.{layer}.value"), present, strict=True)
         with with_source(ModelNode("output", "MatMul")):
             logits = self._logits(x, last)
-        self._check_all_used()
+        self.weights.check_all_used(self.sizes.name)
         inputs = ((IDS, ids), (LAST, last), *caches.items())
         return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
 
@@ -173,12 +173,12 @@ class Decoder:
         s, at, rows = self.sizes, f"blk.{layer}", x.shape[0]
         wide, own = s.heads * s.head, s.kv_heads * s.head
         if f"{at}.attn_qkv.weight" in self.weights:
-            whole = self._product(x, f"{at}.attn_qkv", wide + 2 * own)
+            whole = self.weights.product(x, f"{at}.attn_qkv", wide + 2 * own)
             parts = (0, wide), (wide, own), (wide + own, own)
             q, k, v = (al.take(whole, 1, start, count) for start, count in parts)
         else:
             q, k, v = (
-                self._product(x, f"{at}.attn_{part}", count)
+                self.weights.product(x, f"{at}.attn_{part}", count)
                 for part, count in (("q", wide), ("k", own), ("v", own))
             )
         q, k = (
@@ -193,19 +193,21 @@ class Decoder:
             do_rotary=int(s.turned[layer]), rotary_interleaved=int(s.pairs),
             softcap=s.caps[0], local_window_size=s.window if local else -1,
         )  # fmt: skip
-        made = self._product(reshape(mixed, (rows, wide)), f"{at}.attn_output", s.width)
+        made = self.weights.product(reshape(mixed, (rows, wide)), f"{at}.attn_output", s.width)
         return made, present[0], present[1]
 
     def _gated(self, at: str, x: Node) -> Node:
         name = f"{at}.ffn_up.weight"
         count = self.source.tensors[name].shape[0] if name in self.weights else 0
         if f"{at}.ffn_gate.weight" in self.weights:
-            gate, up = (self._product(x, f"{at}.ffn_{part}", count) for part in ("gate", "up"))
+            gate, up = (
+                self.weights.product(x, f"{at}.ffn_{part}", count) for part in ("gate", "up")
+            )
         else:
-            both = self._product(x, f"{at}.ffn_up", count)
+            both = self.weights.product(x, f"{at}.ffn_up", count)
             gate, up = (al.take(both, 1, start, count // 2) for start in (0, count // 2))
         gate = gelu(gate, approximate="tanh") if self.sizes.kind.gate == "gelu" else swish(gate)
-        return self._product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
+        return self.weights.product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
 
     def _logits(self, x: Node, last: Node) -> Node:
         """The logits of the last token, which in a padded prompt is not in the last row."""
@@ -220,14 +222,8 @@ class Decoder:
             logits = al.mul(al.apply("tanh", al.div(logits, s.caps[1])), s.caps[1])
         return reshape(logits, (1, 1, self.words))
 
-    def _product(self, x: Node, name: str, rows: int) -> Node:
-        made = self.weights.matrix(f"{name}.weight", (rows, x.shape[1])).times(x)
-        if f"{name}.bias" not in self.weights:
-            return made
-        return al.add(made, self.weights.vector(f"{name}.bias", rows))
-
     def _norm(self, x: Node, name: str) -> Node:
-        weight = self.weights.vector(f"{name}.weight", x.shape[-1])
+        weight = self.weights.numbers(f"{name}.weight", (x.shape[-1],))
         return rms_norm(x, weight, epsilon=self.sizes.epsilon)
 
     def _head_norm(self, x: Node, name: str) -> Node:
@@ -247,16 +243,6 @@ class Decoder:
                 for what, table in zip(("cos", "sin"), made, strict=True)
             )  # type: ignore[assignment]
         return self._tables[local]
-
-    def _check_all_used(self) -> None:
-        """Raises UnsupportedOp for a tensor that no layer reads: a part of the model would be
-        missing."""
-        for name in self.weights.unused():
-            raise UnsupportedOp(
-                f"the tensor {name!r} has no place in the architecture {self.sizes.name!r}",
-                hint="The model is of another kind than its architecture says",
-                tensor=name, architecture=self.sizes.name,
-            )  # fmt: skip
 
 
 def _given(value: ops.Array) -> ops.Array:

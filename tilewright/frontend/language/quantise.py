@@ -8,6 +8,7 @@ of 16 bits, and how exact they are.  Tensors are quantised when they are read, o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
@@ -62,6 +63,19 @@ class Quantiser:
         """The root mean square of the errors, divided by that of the weights."""
         errors, sizes = (sum(pair[i] for pair in self.squares.values()) for i in (0, 1))
         return sqrt(errors / sizes) if sizes else 0.0
+
+    def error_of(
+        self, tensors: Collection[ModelTensor], progress: Callable[[int, int], None]
+    ) -> float:
+        """The error after all these tensors were read.
+
+        progress: told how many of how many were read
+        """
+        matrices = [t for t in tensors if self.is_rounding and len(t.shape) == 2]
+        for number, tensor in enumerate(matrices):
+            progress(number, len(matrices))
+            (tensor.scale or tensor.whole)()
+        return self.error
 
     def tensor(self, role: str, tensor: ModelTensor) -> ModelTensor:
         """A matrix with fewer bits, if its rows have whole blocks; else the tensor as it is."""

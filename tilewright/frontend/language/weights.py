@@ -118,7 +118,7 @@ class WeightTable:
     loose: str = ""
     used: set[str] = field(default_factory=set)
     _matrices: dict[str, Matrix] = field(default_factory=dict)
-    _vectors: dict[str, Node] = field(default_factory=dict)
+    _numbers: dict[str, Node] = field(default_factory=dict)
 
     def __contains__(self, role: str) -> bool:
         return role in self.tensors
@@ -129,18 +129,34 @@ class WeightTable:
             self._matrices[role] = self._matrix(self._tensor(role, shape))
         return self._matrices[role]
 
-    def vector(self, role: str, size: int) -> Node:
-        """Numbers as f32.  Raises InvalidModel, UnsupportedOp."""
-        if role not in self._vectors:
-            t = self._tensor(role, (size,))
+    def numbers(self, role: str, shape: Shape) -> Node:
+        """The tensor as f32, not for products of rows.  Raises InvalidModel, UnsupportedOp."""
+        if role not in self._numbers:
+            t = self._tensor(role, shape)
             if t.group:
-                raise UnsupportedOp(f"the vector {t.name!r} has the type {t.kind}", tensor=t.name)
-            self._vectors[role] = node(ops.Weight(t.name, t.shape, F32, t.whole, t.stored))
-        return self._vectors[role]
+                what = "vector" if len(shape) == 1 else "tensor"
+                raise UnsupportedOp(f"the {what} {t.name!r} has the type {t.kind}", tensor=t.name)
+            self._numbers[role] = node(ops.Weight(t.name, t.shape, F32, t.whole, t.stored))
+        return self._numbers[role]
 
-    def unused(self) -> list[str]:
-        """Names of the tensors that no graph has read."""
-        return [tensor.name for role, tensor in self.tensors.items() if role not in self.used]
+    def product(self, x: Node, name: str, rows: int) -> Node:
+        """x[m, columns] times the weight, and the bias added if there is one."""
+        made = self.matrix(f"{name}.weight", (rows, x.shape[1])).times(x)
+        if f"{name}.bias" not in self:
+            return made
+        return al.add(made, self.numbers(f"{name}.bias", (rows,)))
+
+    def check_all_used(self, architecture: str) -> None:
+        """Raises UnsupportedOp for a tensor that no graph has read: a part of the model would be
+        missing."""
+        for role, tensor in self.tensors.items():
+            if role not in self.used:
+                raise UnsupportedOp(
+                    f"the tensor {tensor.name!r} has no place in the architecture "
+                    f"{architecture!r}",
+                    hint="The model is of another kind than its architecture says",
+                    tensor=tensor.name, architecture=architecture,
+                )  # fmt: skip
 
     def _tensor(self, role: str, shape: Shape) -> ModelTensor:
         tensor = self.tensors.get(role)
