@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 BROWSERS = ("chromium", "firefox")
 
+Browser = Annotated[Literal["chromium", "firefox"], typer.Option(help="The browser.")]
 Commit = Annotated[
     str, typer.Option(metavar="HASH", help="What was measured, where there is no git.")
 ]
@@ -53,12 +54,6 @@ def among(names: Iterable[str], what: str) -> object:
     """An option whose values are names out of these; for a list it is repeatable."""
     known = tuple(names)
     return typer.Option(parser=one_of(known), metavar="NAME", help=f"{what}: {', '.join(known)}.")
-
-
-def part_of(names: Iterable[str]) -> object:
-    """The argument that says which part of a benchmark is run."""
-    known = tuple(names)
-    return typer.Argument(parser=one_of(known), metavar="PART", help=f"One of {', '.join(known)}.")
 
 
 def separated(text: str) -> list[str]:

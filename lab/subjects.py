@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from lab.paper_spaces import PAPER
 from lab.probes import peak_section, steps_section
 from tilewright import TOOL, bundle
 from tilewright.base.dtypes import BY_NUMPY, F32
@@ -131,6 +132,14 @@ def product_step(equation: str, a: Shape, b: Shape, *, weight: bool) -> KernelSt
 def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
     """x[m, k] times [k, n]: a packed weight, or an input in rows."""
     return product_step("mk,kn->mn", (m, k), (k, n), weight=weight)
+
+
+def paper_step(name: str) -> KernelStep:
+    """K0 to K3 of the nnJIT paper: the first two multiply by a weight, the others two inputs."""
+    p = PAPER[name]
+    if p.batch == 1:
+        return matmul_step(p.m, p.k, p.n)
+    return product_step("bmk,bkn->bmn", (p.batch, p.m, p.k), (p.batch, p.k, p.n), weight=False)
 
 
 def stream(elements: int) -> Subject:

@@ -12,6 +12,11 @@ from typing import TypeVar
 from tilewright.hosts.browser import BrowserModel
 
 T = TypeVar("T")
+#: Milliseconds of runs after which browsers and Node have compiled hot code again, optimised.
+WARM_MS = 1500.0
+#: Milliseconds of runs that are timed together at least, and the least of a time that is told by
+#: itself: browsers round their clocks, Firefox to 20 µs.
+BATCH_MS, COARSE_MS = 10.0, 0.5
 #: Batches of a warm-up, at most.
 MOST_BATCHES = 400
 

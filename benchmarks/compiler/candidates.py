@@ -23,7 +23,7 @@ import typer
 from benchmarks.common import Run
 from benchmarks.records import Row
 from lab.paper_spaces import PAPER
-from lab.subjects import product_kernel
+from lab.subjects import paper_step
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.kernel.spec import Kernel
@@ -37,20 +37,10 @@ from tilewright.tuning.candidates import build, space_of
 
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]
 TARGET = TARGETS[DEVICE.variant]
+KEY = ("name",)
+#: KB of scratch memory, of which it is told how many candidates would do with them.
 LIMITS = (32, 64, 128, 256, 512, 1024)
 REPEATS = 3
-
-
-def paper_kernels() -> list[Kernel]:
-    """K0 and K1 with a weight, K2 and K3 with two inputs."""
-    made = []
-    for p in PAPER.values():
-        if p.batch == 1:
-            made.append(product_kernel("mk,kn->mn", (p.m, p.k), (p.k, p.n), weight=True))
-        else:
-            shapes = (p.batch, p.m, p.k), (p.batch, p.k, p.n)
-            made.append(product_kernel("bmk,bkn->bmn", *shapes, weight=False))
-    return made
 
 
 def model_kernels(path: Path, length: int) -> list[Kernel]:
@@ -125,6 +115,6 @@ def main(
     sample: Annotated[int, typer.Option(min=1, help="Candidates that are made, of each.")] = 6,
     length: Annotated[int, typer.Option(min=1, help="Size of named dimensions.")] = 128,
 ) -> None:
-    run.keep(row("K0-K3", paper_kernels(), 4 * sample), ("name",))
+    run.keep(row("K0-K3", [paper_step(name).kernel for name in PAPER], 4 * sample), KEY)
     for model in models or ():
-        run.keep(row(model.stem, model_kernels(model, length), sample), ("name",))
+        run.keep(row(model.stem, model_kernels(model, length), sample), KEY)

@@ -27,6 +27,7 @@ from starlette.routing import Mount, Route
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS
 from benchmarks.records import Row
+from lab.paper_spaces import PAPER
 from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser_find import require
@@ -38,7 +39,6 @@ from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.source_zip import source_zip
 
-K0 = (384, 768, 768)
 DEVICE = "wasm-x86-relaxed-48k"
 PATIENCE = 300.0
 
@@ -138,7 +138,8 @@ def main(
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-client-") as folder:
         if bundle is None:
-            write(compile_matmul(*K0).contents, Path(folder))
+            k0 = PAPER["K0"]
+            write(compile_matmul(k0.m, k0.k, k0.n).contents, Path(folder))
         opened = open_bundle(bundle or Path(folder))
         for browser in BROWSERS:
             found = [in_page(browser, opened, count) for _ in range(repeats)]

@@ -27,8 +27,8 @@ import typer
 
 from benchmarks.common import Run, nvidia_machine
 from benchmarks.cuda.kernels import CUDA, cases
-from benchmarks.gpu.cublas import WARM_MS
-from benchmarks.gpu.products import RUN_MS, Case
+from benchmarks.gpu.gpu_clock import RUN_MS, WARM_MS
+from benchmarks.gpu.products import Case
 from benchmarks.options import Rounds, begins
 from benchmarks.records import Row
 from lab.timing import by_turns, figures

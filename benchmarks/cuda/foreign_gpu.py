@@ -27,6 +27,7 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import Run, nvidia_machine
+from benchmarks.gpu.gpu_clock import RUN_MS, WARM_MS
 from benchmarks.options import Rounds
 from benchmarks.records import Row
 from lab.timing import figures
@@ -35,8 +36,6 @@ from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
 
 SOURCE = Path(__file__).parents[2] / "tests" / "elastic_sources" / "samples.cu"
-#: The GPU's clock settles within so many milliseconds, and one measurement takes about as many.
-WARM_MS, RUN_MS = 200.0, 10.0
 #: Elements of the long arrays: more than the caches of a GPU hold.
 N = 1 << 24
 #: How C++ calls the kernels; templates have their arguments.

@@ -33,6 +33,7 @@ from pathlib import Path
 from benchmarks.common import Run
 from benchmarks.gpu.ablation_models import Whole, wholes
 from benchmarks.gpu.dawn import WGSL, facts
+from benchmarks.gpu.gpu_clock import RUN_MS
 from benchmarks.gpu.products import CASES, READERS, Case
 from benchmarks.models.row_kernels import subject_graph
 from benchmarks.options import Only, Smoke, begins
@@ -70,8 +71,9 @@ ROWWISE = ("softmax", "layer norm", "attention 384", "attention decode")
 SMOKE = ("attention 128x32",)
 #: Candidates of a kernel that need the same features, first in the order of trial.
 SAME = 8
-#: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
-RUN_MS, RUNS, ROUNDS = 20.0, 2, 3
+#: Runs of a candidate in a round, and rounds.
+RUNS, ROUNDS = 2, 3
+#: Repeats of a plan in a run, at most.
 MOST_REPEATS = 512
 #: Candidates that took so many times the best of their kind run no further round.
 CLOSE = 1.25

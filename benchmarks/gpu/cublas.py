@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-#: An idle card runs at a fraction of its clock; before further samples less is enough.
-WARM_MS, KEPT_MS = 400.0, 100.0
+from benchmarks.gpu.gpu_clock import KEPT_MS, WARM_MS
 
 
 class Cublas:

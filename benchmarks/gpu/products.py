@@ -17,10 +17,12 @@ from types import ModuleType
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.gpu.cublas import KEPT_MS, WARM_MS, Cublas
+from benchmarks.gpu.cublas import Cublas
+from benchmarks.gpu.gpu_clock import KEPT_MS, RUN_MS, WARM_MS
 from benchmarks.models.row_kernels import attention_graph
 from benchmarks.options import begins
 from benchmarks.records import Row
+from lab.paper_spaces import PAPER
 from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
 from lab.subjects import weight_of as random_weight
 from lab.timing import by_turns, spread
@@ -37,11 +39,11 @@ from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
 
-#: Milliseconds that the repeats of one run should take: then its overhead does not count.
-RUN_MS = 20.0
+#: Repeats of a plan in a run, at most.
 MOST_REPEATS = 4096
 #: How many times as much is tried where the clock shows nothing.
 STEP = 16
+#: Runs of a sample.
 RUNS = 5
 #: Products that share a copy of their rows as halves, as those of a layer do in models.
 READERS = 16
@@ -217,18 +219,19 @@ def matmul(
     return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers, bits=bits, halves=halves)
 
 
-def batched(name: str, batch: int, m: int, k: int, n: int) -> Case:
-    return Case(name, "bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
+def of_paper(name: str) -> Case:
+    """K0 to K3 of the nnJIT paper."""
+    p = PAPER[name]
+    if p.batch == 1:
+        return matmul(name, p.m, p.k, p.n)
+    return Case(name, "bmk,bkn->bmn", (p.batch, p.m, p.k), (p.batch, p.k, p.n), weight=False)
 
 
 #: Queries and keys of a layer of Llama 2 7B.
 WIDE = (512, 4096)
 
 CASES = (
-    matmul("K0", 384, 768, 768),
-    matmul("K1", 640, 768, 3072),
-    batched("K2", 12, 384, 384, 64),
-    batched("K3", 120, 64, 64, 64),
+    *(of_paper(name) for name in PAPER),
     *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096, 8192)),
     matmul("GEMV 4096x4096", 1, 4096, 4096, layers=8),
     matmul("GEMV 4096x11008", 1, 4096, 11008, layers=3),

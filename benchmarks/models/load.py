@@ -22,18 +22,19 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Run
-from benchmarks.options import BROWSERS, Models, among, separated
+from benchmarks.options import Browser, Models, separated
 from benchmarks.peers.browsers import install, needs, say
 from benchmarks.peers.cases import CASES, chosen
 from benchmarks.peers.files import Files, prepared
 from benchmarks.peers.measure import compared
 from benchmarks.peers.session import Session
 from benchmarks.records import Row
+from lab.timing import WARM_MS
 
 ENGINES = ("tilewright", "ort")
 MODELS = ("minilm", "roberta_base", "mobilenet_v2", "squeezenet")
 #: Runs between the first visit and the second, so that code which browsers keep is there to keep.
-WARM_MS, WARM_RUNS = 1000.0, 50
+WARM_RUNS = 50
 
 
 @dataclass
@@ -114,7 +115,7 @@ def main(
     run: Run,
     only: Annotated[str, typer.Option(help="Models, with commas.")] = ",".join(MODELS),
     models: Models = Path("dist/models"),
-    browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium",
+    browser: Browser = "chromium",
     threads: Annotated[int, typer.Option(min=1)] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="New browsers per engine.")] = 5,
     visits: Annotated[int, typer.Option(min=1, help="Second visits in each browser.")] = 5,

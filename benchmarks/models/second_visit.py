@@ -2,7 +2,7 @@
 
 Input: a bundle.  Output: results/models.second_visit.json: a row per module, habit and visit.
 There are three visits with one profile, each in a new browser process: load, first inference, a
-second of inferences, then some idle seconds.  Modules alternate, with new profiles each round.
+while of inferences, then some idle seconds.  Modules alternate, with new profiles each round.
 
     python -m benchmarks models.second_visit .demo/bundle
 
@@ -26,7 +26,7 @@ import typer
 
 from benchmarks.common import Run
 from benchmarks.records import Row
-from lab.timing import turn
+from lab.timing import WARM_MS, turn
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require
@@ -36,9 +36,9 @@ from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.relink import relink
 
+#: Visits of a profile, and rounds of new ones.
 ROUNDS, VISITS = 5, 3
-WARM_MS = 1000.0
-#: Seconds that a visitor stays after that: V8 waits two before it writes.
+#: Seconds that a visitor stays after the inferences: V8 waits two before it writes.
 STAYS = {"usual": 3.0, "eager": 0.5}
 HABITS: Mapping[str, tuple[str, ...]] = {
     "usual": (),

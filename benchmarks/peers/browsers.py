@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Run
-from benchmarks.options import BROWSERS, Models, among, separated
+from benchmarks.options import Browser, Models, separated
 from benchmarks.peers.cases import CASES, QUICK, Case, chosen, groups
 from benchmarks.peers.engines import ENGINES, HERE, Engine
 from benchmarks.peers.files import Absent, Files, prepared
@@ -208,7 +208,7 @@ def main(
         str, typer.Option(help="With commas; jax:1 runs on one thread only.")
     ] = ",".join(ENGINES),
     threads: Annotated[str, typer.Option(help="With commas.")] = "1,2",
-    browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium",
+    browser: Browser = "chromium",
     models: Models = Path("dist/models"),
     seconds: Annotated[
         float | None, typer.Option(help="For an engine on a case, loading aside.")

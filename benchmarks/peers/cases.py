@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.paper_spaces import PAPER
+
 Shape = tuple[int, ...]
 F32_BYTES = 4
 
@@ -192,11 +194,10 @@ def _count(shape: Shape) -> int:
 STREAM = Case("stream", "machine", Add(1 << 24), 0.0)
 PEAK = "peak"
 
-KERNELS = (
-    Case("k0", "kernel", Matmul(384, 768, 768)),
-    Case("k1", "kernel", Matmul(640, 768, 3072)),
-    Case("k2", "kernel", Matmul(384, 384, 64, batch=12)),
-    Case("k3", "kernel", Matmul(64, 64, 64, batch=120)),
+#: Of the nnJIT paper.
+KERNELS = tuple(
+    Case(name.lower(), "kernel", Matmul(p.m, p.k, p.n, p.batch if p.batch > 1 else 0))
+    for name, p in PAPER.items()
 )
 
 _GEMMS: Sequence[tuple[int, int, int]] = (

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from benchmarks.gpu.cublas import cuda
+from benchmarks.gpu.gpu_clock import RUN_MS
 from benchmarks.peers.cases import Case, Matmul
 from benchmarks.peers.engines import CUBLAS
 from benchmarks.peers.files import Files
@@ -19,8 +20,8 @@ from benchmarks.peers.session import Session
 from benchmarks.peers.site import Site
 from tilewright.hosts.browser_link import Json
 
-#: Milliseconds that products in a row last at least, and at most how many, as in page.js.
-STREAM_MS, MOST_STREAM = 20.0, 512
+#: Products in a row, at most, as in page.js.
+MOST_STREAM = 512
 
 
 def suits(case: Case) -> bool:
@@ -67,7 +68,7 @@ class CublasSession(Session):
             fastest = min(fastest, spent / batch)
             if time.perf_counter() >= end:
                 return fastest, batch
-            if spent < STREAM_MS and batch < MOST_STREAM:
+            if spent < RUN_MS and batch < MOST_STREAM:
                 batch *= 2
 
     def round(self, samples: int, batch: int, stream: bool = False, settle: float = 0.0) -> Json:

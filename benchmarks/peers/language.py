@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import Run
-from benchmarks.options import Rounds, one_of
+from benchmarks.options import Browser, Rounds
 from benchmarks.peers.engines import SPEAKING, Engine
 from benchmarks.peers.session import Session
 from benchmarks.records import Row
@@ -81,9 +81,7 @@ def main(
     threads: Annotated[
         list[int] | None, typer.Option(min=1, help="By default 1 and all; repeatable.")
     ] = None,
-    browser: Annotated[
-        str, typer.Option(parser=one_of(("chromium", "firefox")), help="chromium or firefox.")
-    ] = "chromium",
+    browser: Browser = "chromium",
     context: Annotated[int, typer.Option(min=1, help="Tokens that the caches hold.")] = 2048,
     most: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 48,
     rounds: Rounds = 3,

@@ -14,10 +14,9 @@ import statistics
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from benchmarks.common import Run
-from benchmarks.options import BROWSERS, among
+from benchmarks.options import Browser
 from benchmarks.records import Row
 from benchmarks.serving.site import MODEL
 from lab.subjects import compile_matmul
@@ -109,7 +108,7 @@ def row(subject: str, browser: str, found: list[Row]) -> Row:
     }
 
 
-def main(run: Run, browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium") -> None:
+def main(run: Run, browser: Browser = "chromium") -> None:
     module.TIMEOUT = 60.0  # the module is linked before the answer goes out
     with Driver(require(browser)) as driver:
         for subject in SUBJECTS:

@@ -20,13 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import sqlalchemy as sa
 import typer
 
 from benchmarks.common import Run
-from benchmarks.options import among
 from benchmarks.records import Row
 from benchmarks.serving.site import VARIANTS, Site, build, running
 from benchmarks.serving.visitors import Task, Visit, crowd
@@ -124,15 +123,15 @@ def main(
     postgres: Annotated[
         str, typer.Option(metavar="URL", help="An empty database; by default a new server's.")
     ] = "",
-    part: Annotated[str | None, among(("one", "two"), "Only this one")] = None,
+    servers: Annotated[Literal["one", "two"] | None, typer.Option(help="Only this part.")] = None,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         folder = build(Path(place) / "bundle")
         task = task_for(folder, kernels, rounds, think)
         rows = []
-        if part != "two":
+        if servers != "two":
             rows.append(many(folder, f"sqlite:///{place}/store.db", task, clients))
-        if part != "one":
+        if servers != "one":
             with database(postgres) as url:
                 rows.append(killed(folder, url, task, clients))
     for found in rows:

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
+
+import typer
 
 from benchmarks.common import Run, rows_of
 from benchmarks.models import row_kernels
-from benchmarks.options import BROWSERS, Hosts, among, part_of
+from benchmarks.options import BROWSERS, Hosts, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from lab.subjects import steps_of, weight_of
@@ -48,7 +50,6 @@ from tilewright.tuning.candidates import space_of
 Rule = Callable[[Schedule, Kernel, Machine], Schedule]
 
 KEY = ("host", "kernel", "device", "machine")
-PARTS = ("sweep", "again")
 #: Candidates below this share of the optimum are not stored, unless a family has them.
 STORED = 0.8
 
@@ -255,11 +256,14 @@ def again(rows: Sequence[Row]) -> Iterator[Row]:
 
 def main(
     run: Run,
-    part: Annotated[str, part_of(PARTS)],
+    step: Annotated[
+        Literal["sweep", "again"],
+        typer.Argument(help="again: stored sweeps, after a change of the families."),
+    ],
     host: Hosts = None,
     kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
-    if part == "again":
+    if step == "again":
         run.merge(list(again(rows_of("tuning.families"))), KEY)
         return
     for name in kernel or SUBJECTS:

@@ -18,7 +18,7 @@ from benchmarks.options import Host, Runs, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
-    KEY,
+    SESSION_KEY,
     counted,
     named,
     page,
@@ -68,4 +68,4 @@ def main(
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
         for row in sessions(host, paths["good"], name, runs, seconds):
-            run.keep(row, KEY)
+            run.keep(row, SESSION_KEY)

@@ -18,18 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from benchmarks.common import Run, rows_of
 from benchmarks.models.public import PUBLIC, fetched
 from benchmarks.optimum import POOR
-from benchmarks.options import BROWSERS, Hosts, Models, among, part_of
+from benchmarks.options import BROWSERS, Hosts, Models, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import page, speed_ratios, told, tuned
-from lab.timing import timer_of, warm_up
+from lab.timing import WARM_MS, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
@@ -46,8 +46,8 @@ KEY = ("part", "host", "model", "device", "kernel", "seconds")
 LEAST_SHARE = 0.02
 #: Shares of headroom are not told below this gain: it is within the noise.
 LEAST_GAIN = 1.01
+#: Lengths of sessions.
 SECONDS = (5.0, 30.0)
-PARTS = ("sweep", "session")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
     steps = steps_of(name, folder)
     with page(host) as browser:
         model = browser.load(path, threads=1)
-        warm_up(timer_of(model), 1000)
+        warm_up(timer_of(model), WARM_MS)
         times = [row["milliseconds"] for row in model.profile(20)]
     total, first = sum(times), dict[str, KernelStep]()
     spent, count = dict[str, float](), dict[str, int]()
@@ -205,7 +205,9 @@ def reached(
 
 def main(
     run: Run,
-    part: Annotated[str, part_of(PARTS)],
+    step: Annotated[
+        Literal["sweep", "session"], typer.Argument(help="Sessions need the sweep of this class.")
+    ],
     host: Hosts = None,
     model: Annotated[list[str] | None, among(PUBLIC, "Models; repeatable")] = None,
     seconds: Annotated[
@@ -216,7 +218,7 @@ def main(
     device = sweeps.device_here()
     for name in host or BROWSERS:
         for each in model or PUBLIC:
-            if part == "sweep":
+            if step == "sweep":
                 found = sweep(name, each, models, device)
             else:
                 found = (session(name, each, models, device, s) for s in seconds or SECONDS)

@@ -25,8 +25,8 @@ from benchmarks.models.agreement import example
 from benchmarks.options import Host, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
-from benchmarks.tuning.sessions import KEY, WARM_MS, Session, named, page
-from lab.timing import timer_of, turn, warm_up
+from benchmarks.tuning.sessions import SESSION_KEY, Session, named, page
+from lab.timing import WARM_MS, timer_of, turn, warm_up
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
 
@@ -36,7 +36,9 @@ BUDGET = 0.05
 TURNS = 6
 #: Token ids are below this.
 VOCABULARY = 1000
-P95, DRAWS = 0.95, 2000
+P95 = 0.95
+#: Of the bootstrap.
+DRAWS = 2000
 
 #: Milliseconds of inferences alone, and beside a tuner.
 Turn = tuple[Sequence[float], Sequence[float]]
@@ -134,4 +136,4 @@ def main(
     every: Annotated[float, typer.Option(help="Mean seconds between inferences.")] = 0.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        run.keep(p95(host, paths["good"], name, seconds, every), KEY)
+        run.keep(p95(host, paths["good"], name, seconds, every), SESSION_KEY)

@@ -20,13 +20,14 @@ from benchmarks.options import Host, Runs, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
-    KEY,
+    SESSION_KEY,
     STARTS,
     kernel_bundle,
     page,
     speed_ratios,
     visit,
 )
+from lab.paper_spaces import PAPER
 from lab.subjects import alone
 from lab.timing import turn
 from tilewright.bundle import open_bundle, write
@@ -92,6 +93,6 @@ def main(
     seconds: SessionSeconds = 20.0,
     runs: Runs = 15,
 ) -> None:
-    for name in kernel or sweeps.NNJIT:
+    for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(start_of(host, name, first, seconds, runs), KEY)
+            run.keep(start_of(host, name, first, seconds, runs), SESSION_KEY)

@@ -21,13 +21,14 @@ from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
     BUILT,
-    KEY,
+    SESSION_KEY,
     STARTS,
     counted,
     evaluation_of,
     kernel_bundle,
     visit,
 )
+from lab.paper_spaces import PAPER
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of
 
@@ -68,6 +69,6 @@ def main(
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
     seconds: SessionSeconds = 20.0,
 ) -> None:
-    for name in kernel or sweeps.NNJIT:
+    for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(session(host, name, first, seconds), KEY)
+            run.keep(session(host, name, first, seconds), SESSION_KEY)

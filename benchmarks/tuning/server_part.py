@@ -16,7 +16,8 @@ from benchmarks.common import Run
 from benchmarks.options import among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import KEY
+from benchmarks.tuning.sessions import SESSION_KEY
+from lab.paper_spaces import PAPER
 from tilewright.tuning.candidates import build, space_of
 
 
@@ -49,5 +50,5 @@ def main(
     run: Run,
     kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
-    for name in kernel or sweeps.NNJIT:
-        run.keep(server(name), KEY)
+    for name in kernel or PAPER:
+        run.keep(server(name), SESSION_KEY)

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.records import Row
 from lab.primitives.table import untuned
 from lab.subjects import alone
-from lab.timing import by_turns, timer_of, warm_up
+from lab.timing import BATCH_MS, WARM_MS, by_turns, runs_in, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -35,16 +35,13 @@ STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
     "poor": untuned,
     "good": default_schedule,
 }
-WARM_MS = 1000.0
-#: Runs that are timed together take at least so long.
-BATCH_MS = 10.0
 #: What rows say of the time that trials took.
 EVALUATION = (
     "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms", "evaluation_stages",
     "longest_stages",
 )  # fmt: skip
 #: Of a row: a later run of the same replaces it.
-KEY = ("host", "subject", "start")
+SESSION_KEY = ("host", "subject", "start")
 #: The number in `Session.used` for the bundle's own kernel.
 BUILT = -1
 
@@ -153,7 +150,7 @@ def speed_ratios(model: BrowserModel, plain: BrowserModel, rounds: int = 20) -> 
     for name, each in (("plain", plain), ("tuned", model)):
         warm_up(timer_of(each), WARM_MS)
         usual = statistics.mean(each.time(20, 1).milliseconds)
-        timers[name] = partial(fastest, each, max(1, round(BATCH_MS / max(usual, 0.01))))
+        timers[name] = partial(fastest, each, runs_in(BATCH_MS, usual))
     found = by_turns(timers, rounds)
     return [plain / tuned for plain, tuned in zip(found["plain"], found["tuned"], strict=True)]
 

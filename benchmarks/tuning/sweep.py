@@ -31,7 +31,8 @@ from benchmarks.models.layers import LAYERS
 from benchmarks.optimum import near, trials_until_near
 from benchmarks.options import Hosts, among
 from benchmarks.records import Row
-from lab.subjects import candidates, matmul_step, product_step, steps_of
+from lab.paper_spaces import PAPER
+from lab.subjects import candidates, matmul_step, paper_step, steps_of
 from tilewright.api.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
@@ -44,8 +45,6 @@ from tilewright.targets.simd.strategies import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
 KEY = ("host", "kernel", "device")
-#: The kernels of nnJIT that sessions are measured with.
-NNJIT = ("K0", "K1", "K2", "K3")
 #: Rounds of all candidates; the first do not count, since engines still recompile hot functions.
 #: (round, factor): after that round, candidates slower than the best by that factor are dropped.
 ROUNDS, WARM_ROUNDS = 16, 2
@@ -64,10 +63,6 @@ LEAST_OTHERS = 1e7
 MOST_REPEATS = 50
 
 
-def product(batch: int, m: int, k: int, n: int) -> KernelStep:
-    return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
-
-
 def layer(model: str, name: str) -> KernelStep:
     """The convolution of a layer of models/layers.py, with its bias and ReLU."""
     (found,) = (x for x in LAYERS if (x.model, x.name) == (model, name))
@@ -81,10 +76,7 @@ def row_kernel(name: str) -> KernelStep:
 
 #: nnJIT's kernels; those of MiniLM at 128 tokens; convolutions; row-wise kernels; attention.
 SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
-    "K0": partial(matmul_step, 384, 768, 768),
-    "K1": partial(matmul_step, 640, 768, 3072),
-    "K2": partial(product, 12, 384, 384, 64),
-    "K3": partial(product, 120, 64, 64, 64),
+    **{name: partial(paper_step, name) for name in PAPER},
     "MiniLM 384>384": partial(matmul_step, 128, 384, 384),
     "MiniLM 384>1536": partial(matmul_step, 128, 384, 1536),
     "MiniLM 1536>384": partial(matmul_step, 128, 1536, 384),

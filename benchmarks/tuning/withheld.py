@@ -39,6 +39,7 @@ from benchmarks.records import Row
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import evaluation_of, page, tuned
+from lab.paper_spaces import PAPER
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write
@@ -53,7 +54,8 @@ from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
 
 KEY = ("host", "kernel", "device", "start", "order", "budget", "seed")
-STARTS, ORDERS = ("poor", "median"), ("model", "random")
+#: Kernels that sessions begin with, and orders of the others: see above.
+BEGINNINGS, ORDERS = ("poor", "median"), ("model", "random")
 #: Candidates of the sweep that are timed again beside those in use.
 BEST = 3
 #: Fresh pages in which they are.
@@ -219,17 +221,17 @@ def main(
     kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
     model: Annotated[list[str] | None, among(PUBLIC, "Models; repeatable")] = None,
     models: Models = Path("dist/public"),
-    start: Annotated[list[str] | None, among(STARTS, "Repeatable")] = None,
+    start: Annotated[list[str] | None, among(BEGINNINGS, "Repeatable")] = None,
     order: Annotated[list[str] | None, among(ORDERS, "Repeatable")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Random orders of a kernel.")] = 3,
     seconds: SessionSeconds = 20.0,
     budget: Annotated[float, typer.Option(help="Share of the time for tuning.")] = 1.0,
 ) -> None:
     device = sweeps.device_here()
-    kernels = kernel or ([] if model else sweeps.NNJIT)
+    kernels = kernel or ([] if model else list(PAPER))
     sessions = [
         (first, how, seed)
-        for first in start or STARTS
+        for first in start or BEGINNINGS
         for how in order or ORDERS
         for seed in range(seeds if how == "random" else 1)
     ]

@@ -34,11 +34,10 @@ from benchmarks.peers.gpu_cases import BITS4, NETS
 from benchmarks.peers.models import MODELS
 from benchmarks.records import Row
 from benchmarks.versions.one_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
-from lab.timing import runs_in, turn, warmed
+from lab.timing import WARM_MS, runs_in, turn, warmed
 
 ROOT = Path(__file__).parents[2]
 SIDE = Path(__file__).with_name("one_side.py")
-WARM_MS = 2000.0
 #: What one turn of a version takes.
 TURN_MS = 150.0
 #: Largest difference of two versions' outputs, as a share of the largest value.

@@ -23,16 +23,15 @@ import typer
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Rounds
 from benchmarks.records import Row
+from lab.paper_spaces import PAPER
 from lab.subjects import Subject, matmul_chain, peak, product, stream, weight_of
+from lab.timing import BATCH_MS, COARSE_MS, WARM_MS, runs_in, timer_of, warmed
 from tilewright.bundle import write
 from tilewright.graph.node import evaluate
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 
+#: Tiles of the peak kernel in a run: about as long as a case takes.
 PEAK_TILES = 128
-WARM_MS = 250.0
-#: Twenty ticks of Firefox's clock.
-COARSE_MS = 0.4
-SLOT_MS = 5.0
 #: Operations per plan below which a product is repeated.
 LEAST_FLOPS = 4_000_000
 MOST_REPEATS = 100
@@ -73,10 +72,12 @@ SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 def cases() -> Iterator[Case]:
-    yield matmul("kernel", 384, 768, 768)
-    yield matmul("kernel", 640, 768, 3072)
-    yield Case("kernel", "bmk,bkn->bmn", (12, 384, 384), (12, 384, 64), False)
-    yield Case("kernel", "bmk,bkn->bmn", (120, 64, 64), (120, 64, 64), False)
+    for p in PAPER.values():
+        if p.batch == 1:
+            yield matmul("kernel", p.m, p.k, p.n)
+        else:
+            shapes = (p.batch, p.m, p.k), (p.batch, p.k, p.n)
+            yield Case("kernel", "bmk,bkn->bmn", *shapes, weight=False)
     for n in SQUARES:
         yield matmul("square", n, n, n)
         yield matmul("square", n, n, n, False)
@@ -135,13 +136,10 @@ def check(model: BrowserModel, case: Case) -> float:
 
 def fastest(model: BrowserModel, rounds: int) -> Iterator[list[float]]:
     """Milliseconds of a few runs, round after round, once the code is warm."""
-    spent, runs = 0.0, 1
-    while spent < WARM_MS:
-        found = model.time(runs, 0).milliseconds
-        spent += sum(found) + 0.05 * runs
-        runs = max(1, min(200, int(SLOT_MS / max(min(found), 0.02))))
+    timer = timer_of(model)
+    runs = runs_in(BATCH_MS, warmed(timer, WARM_MS, BATCH_MS))
     for _ in range(rounds):
-        times = model.time(runs, 0).milliseconds
+        times = timer(runs)
         # of a few ticks of the browser's clock only the mean is a time
         yield times if min(times) > COARSE_MS else [statistics.mean(times)]
 

@@ -22,19 +22,13 @@ from numpy.typing import NDArray
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Seconds
 from benchmarks.records import Row
+from lab.paper_spaces import PAPER
 from lab.subjects import Subject, matmul, peak, product
-from lab.timing import spread, timer_of, warm_up
+from lab.timing import WARM_MS, spread, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 
-#: nnJIT's kernels: batch, M, K, N.  Without a batch, the second operand is a weight.
-KERNELS = {
-    "K0": (1, 384, 768, 768),
-    "K1": (1, 640, 768, 3072),
-    "K2": (12, 384, 384, 64),
-    "K3": (120, 64, 64, 64),
-}
-WARM_MS = 1500.0
+#: Runs of the kernel in a round, and of the peak.
 RUNS = 3
 #: Number of undisturbed rounds, and how much longer than the fastest their peak runs may take.
 QUIET_ROUNDS = 20
@@ -46,13 +40,12 @@ Round = tuple[list[float], list[float]]
 
 def subject_of(name: str) -> tuple[Subject, dict[str, NDArray[np.float32]], NDArray[np.float64]]:
     """The kernel, its inputs, and its result in float64."""
-    batch, m, k, n = KERNELS[name]
-    rng = np.random.default_rng(1)
-    if batch == 1:
-        x = rng.standard_normal((m, k), np.float32)
-        weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
-        return matmul(m, k, n), {"x": x}, x.astype(np.float64) @ weight
-    shapes = (batch, m, k), (batch, k, n)
+    p, rng = PAPER[name], np.random.default_rng(1)
+    if p.batch == 1:
+        x = rng.standard_normal((p.m, p.k), np.float32)
+        weight = np.random.default_rng(0).standard_normal((p.k, p.n), np.float32)
+        return matmul(p.m, p.k, p.n), {"x": x}, x.astype(np.float64) @ weight
+    shapes = (p.batch, p.m, p.k), (p.batch, p.k, p.n)
     a, b = (rng.standard_normal(shape, np.float32) for shape in shapes)
     subject = product("bmk,bkn->bmn", *shapes, weight=False)
     return subject, {"a": a, "b": b}, a.astype(np.float64) @ b
@@ -80,7 +73,7 @@ def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> Row:
         model.dispose()
     facts = {
         "kernel": name,
-        "shape": "x".join(map(str, KERNELS[name])),
+        "shape": str(PAPER[name]),
         "host": host.browser.name,
         "browser": host.info.get("userAgent", ""),
     }
@@ -129,7 +122,7 @@ def main(run: Run, host: Hosts = None, seconds: Seconds = 40.0) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         for name in host or BROWSERS:
             with BrowserHost(name) as browser:
-                for kernel in KERNELS:
+                for kernel in PAPER:
                     rows.append(measure(browser, kernel, seconds, Path(folder)))
                     run.show(rows[-1])
     run.save(rows)

@@ -26,7 +26,7 @@ from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
-from lab.timing import spread, warmed
+from lab.timing import BATCH_MS, WARM_MS, spread, warmed
 from tilewright.api.hosts import engine_of, open_timers
 from tilewright.bundle import write
 from tilewright.kernel.form import Contraction, form_as
@@ -37,7 +37,9 @@ from tilewright.targets.simd.strategies import default_schedule
 
 KEY = ("host", "kernel", "way", "device", "cpu")
 KERNELS = ("K0", "K1")
-WARM_MS, BATCH_MS, RUNS = 2500.0, 50.0, 2
+#: Runs of a schedule in a round, and of the peak.
+RUNS = 2
+#: Rows and columns of register tiles.
 TILES = ((5, 8), (4, 8), (4, 12), (3, 12), (2, 24), (2, 20))
 #: Undisturbed rounds of each way; measuring ends when all have as many.
 ENOUGH = 15

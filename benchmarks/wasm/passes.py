@@ -30,8 +30,8 @@ from benchmarks.models.layers import LAYERS, step_of
 from benchmarks.options import Rounds, among
 from benchmarks.records import Row
 from benchmarks.wasm import llvm
-from benchmarks.wasm.kernels import KERNELS
-from lab.subjects import alone, product_step
+from lab.paper_spaces import PAPER
+from lab.subjects import alone, paper_step
 from lab.timing import by_turns, timer_of
 from tilewright.api.hosts import engine_of
 from tilewright.base.errors import HostError
@@ -79,17 +79,11 @@ LLVM: dict[str, Text] = {
 
 
 def steps() -> dict[str, Callable[[], KernelStep]]:
-    def of(batch: int, m: int, k: int, n: int) -> KernelStep:
-        if batch == 1:
-            return product_step("mk,kn->mn", (m, k), (k, n), weight=True)
-        return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
-
     def convolution() -> KernelStep:
         compiled = compile_model(LAYER.onnx())
         return compiled.plans[0].steps[step_of(compiled)]
 
-    made = {name: (lambda sizes=sizes: of(*sizes)) for name, sizes in KERNELS.items()}
-    return {**made, LAYER.name: convolution}
+    return {name: partial(paper_step, name) for name in PAPER} | {LAYER.name: convolution}
 
 
 def sets(kernel: str) -> dict[str, frozenset[str]]:

@@ -19,13 +19,11 @@ from benchmarks.models.row_kernels import COLS, SUBJECTS, subject_graph
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
 from benchmarks.records import Row
 from lab.subjects import compile_graph
-from lab.timing import timer_of, warm_up
+from lab.timing import WARM_MS, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.kernel.expr import Call
 from tilewright.kernel.spec import Kernel
-
-WARM_MS = 1500.0
 
 
 def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> Row:

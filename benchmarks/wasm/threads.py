@@ -19,21 +19,29 @@ import typer
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
 from benchmarks.records import Row
+from lab.paper_spaces import PAPER
 from lab.subjects import Subject, empty_steps, matmul, matmul_chain
-from lab.timing import by_turns, runs_in, spread, timer_of, warmed
+from lab.timing import (
+    BATCH_MS,
+    COARSE_MS,
+    WARM_MS,
+    by_turns,
+    runs_in,
+    spread,
+    timer_of,
+    warmed,
+)
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 
+#: Of a plan of empty steps or of small products.
 STEPS = 100
+#: What the terminal shows of a row.
 SHOWN = ("subject", "host", "threads", "fastest_ms", "step_us", "gflops", "speedup")
 #: Named dimensions of models get these sizes.
 LENGTH = 384
-WARM_MS = 1500.0
-#: Shorter runs are timed together.
-TICKS_MS = 0.5
-BATCH_MS = 10.0
 #: Longer runs are timed one by one, without a warm-up run in each turn.
 SLOW_MS = 200.0
 
@@ -44,8 +52,7 @@ def subjects(models: list[Path]) -> dict[str, Subject]:
         "empty steps, shared, long plan": empty_steps(20 * STEPS, 2),
         "empty steps, serial": empty_steps(STEPS, 1),
         "matmul 48x64x64": matmul_chain(STEPS, 48, 64),
-        "K0": matmul(384, 768, 768),
-        "K1": matmul(640, 768, 3072),
+        **{name: matmul(p.m, p.k, p.n) for name, p in PAPER.items() if p.batch == 1},
     }
     for path in models:
         buckets = dict.fromkeys(load(path).dim_names, (LENGTH,))
@@ -66,10 +73,10 @@ def measure(
     def batch(model: BrowserModel) -> list[float]:
         times = model.time(runs, 1 if usual < SLOW_MS else 0).milliseconds
         # a short run takes only a few ticks of a browser's clock: use the mean of several
-        return times if usual > TICKS_MS else [statistics.mean(times)]
+        return times if usual > COARSE_MS else [statistics.mean(times)]
 
     timers = {number: partial(batch, model) for number, model in enumerate(models)}
-    times = by_turns(timers, rounds * 5 if usual < TICKS_MS else rounds)
+    times = by_turns(timers, rounds * 5 if usual < COARSE_MS else rounds)
     for model in models:
         model.dispose()
     rows = []
