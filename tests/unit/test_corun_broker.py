@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from tilewright.elastic.broker import (
     server,
 )
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordinator import Coordinator, now_us, owner_of
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.policy import (
     Action,
@@ -45,6 +45,7 @@ from tilewright.elastic.policy import (
     Curve,
     Ended,
     Enqueue,
+    Event,
     Finished,
     Gone,
     Gpu,
@@ -296,6 +297,51 @@ def test_a_client_without_a_thread_leaves_room_for_others(
                 pass
     with RemoteCoordinator(served.path) as remote:
         remote.join(NORMAL, lambda action: None)
+
+
+def test_an_unexpected_error_of_the_broker_ends_it_with_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sees the end, later ones see no broker, and who runs the broker gets the error."""
+    path = tmp_path / "broker.sock"
+    served = broker_at(path)
+
+    def fails() -> bytes:
+        raise KeyError("injected")
+
+    monkeypatch.setattr(served.word, "handle_bytes", fails)
+    with pytest.raises(HostError, match="accepts no more clients, or has ended"):
+        RemoteCoordinator(path)
+    served._thread.join(PATIENCE)
+    with pytest.raises(HostError, match="no broker serves"):
+        RemoteCoordinator(path)
+    with pytest.raises(HostError, match=r"accepting clients failed: .*injected") as raised:
+        served.check()
+    assert isinstance(raised.value.__cause__, KeyError)
+    served.close()
+    assert not path.exists()
+
+
+def test_an_unexpected_error_of_a_client_ends_its_tasks_with_that_error(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its requests would wait forever for a thread that has ended."""
+
+    def fails(said: Event | Action, tasks: Mapping[int, str]) -> str:
+        if isinstance(said, Begin):
+            raise KeyError("injected")
+        return owner_of(said, tasks)
+
+    monkeypatch.setattr("tilewright.elastic.broker.remote.owner_of", fails)
+    told = Told()
+    with RemoteCoordinator(served.path) as remote:
+        remote.join(CRITICAL, told.append)
+        remote.post(Arrived(now_us(), "critical", remote.request()))
+        refusal = told.next()
+        assert isinstance(refusal, Refuse)
+        assert "injected" in refusal.error.message
+        with pytest.raises(HostError, match="injected"):
+            remote.join(NORMAL, told.append)
 
 
 def test_a_broker_that_does_not_answer_is_an_error(

@@ -279,7 +279,8 @@ class NormalAgent:
     def check(self) -> None:
         """Raises the error of the agent's thread, if there is one."""
         if self._failed is not None:
-            raise typed_error(self._failed, f"the normal task {self.task.name}", self.task.name)
+            name = self.task.name
+            raise typed_error(self._failed, f"the normal task {name}", task=name)
 
     def _sink(self, action: Action) -> None:
         with self._changed:

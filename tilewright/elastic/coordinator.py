@@ -61,14 +61,14 @@ def join_thread(thread: threading.Thread, what: str, seconds: float = ENDS_S) ->
         )
 
 
-def typed_error(error: BaseException, what: str, task: str) -> TilewrightError:
+def typed_error(error: BaseException, what: str, **facts: object) -> TilewrightError:
     """The error itself, or a HostError with its text if it is not a TilewrightError.
 
-    what: the operation that failed
+    what: the operation that failed;  facts: of the HostError
     """
     if isinstance(error, TilewrightError):
         return error
-    made = HostError(f"{what} failed: {error}", hint="Report this", task=task)
+    made = HostError(f"{what} failed: {error}", hint="Report this", **facts)
     made.__cause__ = error
     return made
 
@@ -261,7 +261,7 @@ class Coordinator:
             self._step(event)
         error = self._failed.take(event.task)
         if error is not None:
-            refusal = Refuse(event.request, typed_error(error, "a request", event.task))
+            refusal = Refuse(event.request, typed_error(error, "a request", task=event.task))
             self._carry_out(event.task, refusal)
 
     def _step(self, event: Event) -> None:

@@ -31,6 +31,7 @@ from tilewright.elastic.coordinator import (
     join_thread,
     now_us,
     owner_of,
+    typed_error,
 )
 from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.policy import (
@@ -189,7 +190,8 @@ class RemoteCoordinator:
         try:
             while True:
                 self._hear(receive(self._link))
-        except TilewrightError as error:
+        except Exception as raised:
+            error = typed_error(raised, "the link to the broker")
             self._ended = error
             self._join_answered.set()
             for request, owner in list(self._tasks.items()):

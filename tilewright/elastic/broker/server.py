@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -29,8 +29,10 @@ from tilewright.elastic.broker.messages import (
     refused,
 )
 from tilewright.elastic.coordinator import (
+    NOBODY,
     ONE_VERSION,
     Coordinator,
+    FailedActions,
     join_thread,
     now_us,
     typed_error,
@@ -77,7 +79,8 @@ class Broker:
         self._clients: dict[int, _Client] = {}
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._failed = FailedActions()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Broker:
@@ -96,13 +99,15 @@ class Broker:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with contextlib.ExitStack() as closing:  # closes everything even if a step fails
+            closing.callback(self._failed.check, NOBODY)
             closing.callback(self.coordinator.close)
             closing.callback(self._end_clients)
             closing.callback(join_thread, self._thread, "the broker's socket")
 
     def check(self) -> None:
-        """Raises the error of an action that serves no client, such as a write of the budget
-        word."""
+        """Raises the error that ended the acceptance of clients, or of an action that serves no
+        client, such as a write of the budget word."""
+        self._failed.check(NOBODY)
         self.coordinator.check()
 
     def _end_clients(self) -> None:
@@ -110,23 +115,36 @@ class Broker:
             for client in list(self._clients.values()):
                 closing.callback(client.end)
 
-    def _accept(self) -> None:
-        for number in range(1, 1 << 30):
+    def _serve(self) -> None:
+        try:
+            for number, link in enumerate(self._accepted(), 1):
+                self._take(number, link)
+        except Exception as error:
+            self._failed.keep(NOBODY, typed_error(error, "accepting clients", socket=self._path))
+            self._listener.close()  # later clients see at once that no broker serves
+
+    def _accepted(self) -> Iterator[socket.socket]:
+        """Connections of clients, until the broker is closed."""
+        while not self._closing.is_set():
             try:
                 link, _ = self._listener.accept()
             except OSError:
                 # The client left while it waited, or no file descriptors are left: the other
                 # clients go on, and the next client is accepted later.
-                if self._closing.wait(AGAIN_S):
-                    return
-                continue
-            try:
-                self._take(number, link)
-            except (OSError, RuntimeError):  # no thread can be started
-                link.close()
-                self._gone(number)
+                self._closing.wait(AGAIN_S)
+            else:
+                yield link
 
     def _take(self, number: int, link: socket.socket) -> None:
+        try:
+            self._welcome(number, link)
+        except Exception as error:
+            link.close()
+            self._gone(number)
+            if not isinstance(error, RuntimeError):  # no thread can be started at present
+                raise
+
+    def _welcome(self, number: int, link: socket.socket) -> None:
         with self._lock:
             if len(self._clients) >= MOST_CLIENTS:
                 link.close()
@@ -249,10 +267,12 @@ class _Client:
         match event:
             case Arrived(request=request) | Reached(request=request) if request in self._requests:
                 self.send(
-                    refused(request, typed_error(error, "a request", self._requests[request]))
+                    refused(request, typed_error(error, "a request", task=self._requests[request]))
                 )
             case Arrived(task=task) | Ended(task=task):
-                self.send(Withdrawn(task, refused(-1, typed_error(error, "a normal task", task))))
+                self.send(
+                    Withdrawn(task, refused(-1, typed_error(error, "a normal task", task=task)))
+                )
 
     def _owns(self, request: int) -> bool:
         return request >> OWN_BITS == self._number
