@@ -78,7 +78,7 @@ def test_damaged_text_assets(number: int, tmp_path: Path) -> None:
             language = Language(text_assets(bundle_of(tmp_path, files)), WORDS)
             ids = language.vocabulary.encode("the cat é<|im_end|>")
             assert isinstance(language.vocabulary.decode([*ids, 0, WORDS - 1]), str)
-            assert isinstance(language.prompt(HELLO), str)
+            assert language.prompt(HELLO) is not None
         except TilewrightError:
             pass
 

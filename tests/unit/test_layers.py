@@ -354,8 +354,8 @@ SHARED_NAMES = {
         *("reduction", "specs", "top_k", "widening", "windows"),
     },
     "the same rules in Python and in the page": {
-        *("abi", "candidate_order", "device_class", "errors", "folder", "inputs", "pairs"),
-        *("pyodide", "reports", "sampling", "tensors", "trial_memory", "wasm", "webgpu"),
+        *("abi", "candidate_order", "control_tokens", "device_class", "errors", "folder", "inputs"),
+        *("pairs", "pyodide", "reports", "sampling", "tensors", "trial_memory", "wasm", "webgpu"),
     },
     "a matter with its command, its library and its page": {
         *("classes", "corun", "database", "elastic", "language", "static", "tune", "workers"),

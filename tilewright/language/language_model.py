@@ -199,8 +199,9 @@ class Language:
             )
         return self._template
 
-    def prompt(self, messages: Sequence[Message]) -> str:
-        """The text of a chat.  Raises UsageError for a model without a template, InputError."""
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The ids of a chat.  Control tokens are those of the template: their names in messages are
+        words.  Raises UsageError for a model without a template, InputError."""
         template = self.check_chats()
         wrong = [number for number, each in enumerate(messages) if not _is_message(each)]
         if wrong or not messages:
@@ -208,7 +209,8 @@ class Language:
                 f"message {wrong[0]} does not consist of texts" if wrong else "there is no message",
                 hint='A message is {"role": "user", "content": "Hello"}',
             )
-        return template.render(messages)
+        hidden, stand_ins = self.vocabulary.control.hidden(messages, template.source)
+        return self.vocabulary.encode(template.render(hidden), stand_ins=stand_ins)
 
 
 def _is_message(found: object) -> bool:
@@ -282,7 +284,8 @@ class LanguageModel:
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
         **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
-        """What a model of any kind writes from the prompt.
+        """What a model of any kind writes from the prompt, in which names of control tokens mean
+        these.
 
         most: the largest number of new tokens;  stop: texts that end it;  choice: how tokens are
         chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed,
@@ -290,12 +293,17 @@ class LanguageModel:
 
         Raises UsageError.
         """
+        return self._answer(self.vocabulary.encode(prompt), most, stop, choice)
+
+    def _answer(
+        self, prompt: Sequence[int], most: int, stop: str | Sequence[str], choice: SamplingOptions
+    ) -> Completion:
         if most < 1:
             raise UsageError(f"an answer cannot have {most} tokens", hint="Ask for one or more")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         sampling = Sampling(**choice)
         sampling.check_ids(self.vocabulary.words)
-        return Completion(self, self.vocabulary.encode(prompt), most, sampling, stops)
+        return Completion(self, prompt, most, sampling, stops)
 
     def chat(
         self, messages: Sequence[Message], most: int = 1024, stop: str | Sequence[str] = (),
@@ -305,7 +313,7 @@ class LanguageModel:
 
         Raises UsageError for a model without a template, InputError for messages that it refuses.
         """
-        return self.complete(self.language.prompt(messages), most, stop, **choice)
+        return self._answer(self.language.prompt(messages), most, stop, choice)
 
     def after(
         self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped

@@ -101,7 +101,7 @@ class ChatTemplate:
         )
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         environment.filters |= {"tojson": _json, "concatenated": _concatenated}
-        self._texts = dict(texts)
+        self.source, self._texts = source, dict(texts)
         try:
             self._template = environment.from_string(source)
         except (TemplateError, RecursionError) as cause:

@@ -7,7 +7,7 @@ become bytes one by one, so that whoever streams them can wait for whole charact
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from tilewright.base.errors import InputError, InvalidModel
 from tilewright.language.assets import LanguageFacts, TextAssets
+from tilewright.language.control_tokens import ControlTokens, StandIns, seal
 
 SPACE = "▁"
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -30,6 +31,7 @@ def _bytes_by_character() -> dict[str, int]:
 
 
 BYTES = _bytes_by_character()
+CHARACTERS = {byte: character for character, byte in BYTES.items()}
 
 
 def byte_of(text: str) -> int | None:
@@ -40,28 +42,63 @@ def byte_of(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """words: how many ids there are;  ends: ids that end an answer"""
+    """words: how many ids there are;  ends: ids that end an answer
+    control: names of control tokens
+    """
 
     facts: LanguageFacts
     words: int
     ends: frozenset[int]
+    control: ControlTokens
     _tokenizer: Tokenizer
     _added: Mapping[int, AddedToken]
+    _sealed: Mapping[int, int]
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
+    def encode(
+        self, text: str, special: bool = True, stand_ins: StandIns | None = None
+    ) -> list[int]:
         """Ids of a text, with the ids that texts begin and prompts end with.
 
         special: whether names of control tokens in it mean these
+        stand_ins: in names that do not, as of `ControlTokens.hidden`
 
         Raises InputError for a text that is not Unicode, InvalidModel.
         """
         _check_unicode(text)
+        text = self.control.sealed(text) if special else text
         with _told("cannot cut this text"):
-            self._tokenizer.encode_special_tokens = not special
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            whole = text.translate(stand_ins or {})
+            found: list[int] = self._tokenizer.encode(whole, add_special_tokens=False).ids
+        ids = [token for each in found for token in self._meant(each)]
         begin, close = self.facts.begin, self.facts.close
         ids = ids if begin is None or ids[:1] == [begin] else [begin, *ids]
         return ids if close is None or ids[-1:] == [close] else [*ids, close]
+
+    def _meant(self, token: int) -> list[int]:
+        """A seal's own token; for a control token that the merges of a text's words give, ids of
+        its name's characters."""
+        if token in self._sealed:
+            return [self._sealed[token]]
+        added = self._added.get(token)
+        if added is None or not added.special or added.content == self._unknown:
+            return [token]
+        named = [self._tokenizer.token_to_id(part) for part in self._characters(added.content)]
+        return [number for number in named if number is not None]
+
+    @property
+    def _unknown(self) -> str | None:
+        """What stands for characters that the vocabulary does not have."""
+        name: str | None = getattr(self._tokenizer.model, "unk_token", None)
+        return name
+
+    def _characters(self, text: str) -> Iterator[str]:
+        """Tokens of one character or byte each."""
+        if self.facts.pieces == "bytes":
+            yield from (CHARACTERS[byte] for byte in text.encode())
+            return
+        for character in text.replace(" ", SPACE):
+            known = self._tokenizer.token_to_id(character) is not None
+            yield from [character] if known else (f"<0x{b:02X}>" for b in character.encode())
 
     def piece(self, token: int) -> bytes:
         """The bytes of an id; none if it is a control token, or no token at all."""
@@ -104,7 +141,30 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
             f"the vocabulary has {count} tokens, the model {words}",
             hint="tokenizer.json belongs to another model", tokens=count, words=words, begin=begin,
         )  # fmt: skip
-    return Vocabulary(text.facts, words, frozenset(text.facts.ends), tokenizer, added)
+    control, sealed = _sealed(tokenizer, added)
+    ends = frozenset(text.facts.ends)
+    return Vocabulary(text.facts, words, ends, control, tokenizer, added, sealed)
+
+
+def _sealed(
+    tokenizer: Tokenizer, added: Mapping[int, AddedToken]
+) -> tuple[ControlTokens, dict[int, int]]:
+    """Control tokens, which the tokenizer from now on reads from seals alone: ids by those that it
+    gives to the seals."""
+    control = {number: token for number, token in added.items() if token.special}
+    words = [token.content for number, token in added.items() if number not in control]
+    seals = {seal(number): number for number in control}
+    with _told("cannot be read"):
+        tokenizer.encode_special_tokens = True
+        tokenizer.add_tokens([
+            AddedToken(seal(number), lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)
+            for number, token in control.items()
+        ])  # fmt: skip
+        known = tokenizer.get_added_tokens_decoder()
+    sealed = {
+        number: seals[each.content] for number, each in known.items() if each.content in seals
+    }
+    return ControlTokens({t.content: n for n, t in control.items()}, words), sealed
 
 
 @contextmanager

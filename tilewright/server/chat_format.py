@@ -20,8 +20,8 @@ MOST_BODY, MOST_STOPS = 1 << 22, 4
 #: The roles of messages, by what the chat template calls them.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
-#: Where a field is, at the end of msgspec's messages.
-_PLACE = re.compile(r"`\$\.([^`]+)`$")
+#: The field that one of msgspec's messages ends with, up to elements, which it does not number.
+_PLACE = re.compile(r"`\$\.([^`\[]+)[^`]*`$")
 
 
 class ChatError(Exception):

@@ -4,6 +4,7 @@
 
 import { EngineError } from '../engine/errors.js';
 import { Environment, Interpreter, Template } from '../vendor/jinja/jinja.mjs';
+import { controlTokens, seal } from './control_tokens.js';
 import { Tokenizer } from '../vendor/tokenizers/tokenizers.min.mjs';
 
 export const [TOKENIZER, LANGUAGE] = ['tokenizer.json', 'language.json'];
@@ -26,24 +27,60 @@ export function openText({ tokenizer, language }) {
   if (![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || !Array.isArray(ends) || ![...ends, begin ?? 0].every(isId) || !KINDS.includes(pieces)) {
     throw new EngineError('invalid-model', `${LANGUAGE} does not have the form of docs/language-models.md`, HINT);
   }
-  /** @type {Tokenizer} */
-  let made;
   /** @type {Language.Pieces} */
   let table;
+  /** @type {Language.Cut} */
+  let cut;
   try {
-    made = new Tokenizer(file, {});
     table = piecesOf(file, pieces);
+    cut = cutter(file, pieces);
   } catch (error) {
     throw new EngineError('invalid-model', `The vocabulary cannot be read: ${error}`, HINT);
   }
+  const { control, idsOf } = cut;
   return {
     description: { name, template, texts, ends, begin, pieces }, pieces: table,
     encode(given) {
-      const text = typeof given === 'string' ? given : promptOf({ template, texts }, given);
-      const { ids } = made.encode(text, { add_special_tokens: false });
+      const { messages, shown } = control.hidden(typeof given === 'string' ? [] : checked(given), template ?? '');
+      const text = typeof given === 'string' ? given : promptOf({ template, texts }, messages);
+      const ids = idsOf(shown(control.sealed(text)));
       return begin === null || ids[0] === begin ? ids : [begin, ...ids];
     },
   };
+}
+
+/** Reads control tokens from seals alone. @type {Language.CutterOf} */
+function cutter(file, kind) {
+  const { model, added_tokens: added = [] } = file;
+  const special = added.filter((token) => token.special);
+  const made = new Tokenizer({ ...file, added_tokens: added.map((token) => (token.special ? { ...token, content: seal(token.id), normalized: false } : token)) }, {});
+  const names = new Map(special.map(({ content, id }) => [content, id]));
+  const others = added.filter((token) => !token.special).map((token) => token.content);
+  /** The merges of a text's words may give a name, too. @param {string} token */
+  const isSpelled = (token) => names.has(token) && token !== model.unk_token;
+  return {
+    control: controlTokens(names, others),
+    idsOf(text) {
+      const { ids, tokens } = made.encode(text, { add_special_tokens: false });
+      return ids.flatMap((id, at) => (isSpelled(tokens[at]) ? characters(tokens[at], kind, model) : id));
+    },
+  };
+}
+
+/** The ids of a name's characters or bytes. @type {Language.CharactersOf} */
+function characters(name, kind, { vocab }) {
+  const known = new Map(Array.isArray(vocab) ? vocab.map(([text], id) => [text, id]) : Object.entries(vocab));
+  const encoder = new TextEncoder();
+  const parts = kind === 'bytes' ? Array.from(encoder.encode(name), (byte) => CHARACTERS[byte]) : [...name.replaceAll(' ', '▁')].flatMap((character) => (
+    known.has(character) ? [character] : Array.from(encoder.encode(character), (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)));
+  return parts.map((part) => known.get(part)).filter((id) => id !== undefined);
+}
+
+/** @param {readonly Language.Message[]} messages */
+function checked(messages) {
+  const wrong = [...messages].findIndex((message) => !(message?.role !== undefined && message.content !== undefined && Object.values(message).every((text) => typeof text === 'string')));
+  if (wrong >= 0) throw new EngineError('input', `Message ${wrong} does not consist of texts`, "A message is { role: 'user', content: 'Hello' }");
+  return messages;
 }
 
 /** @param {ArrayBuffer} bytes @param {string} name */
@@ -119,6 +156,7 @@ for (let byte = 0, others = 0x100; byte < 0x100; byte++) {
   const printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   BYTES.set(String.fromCharCode(printable ? byte : others++), byte);
 }
+const CHARACTERS = [...BYTES.keys()];
 
 /** @param {string} text @param {TextEncoder} encoder */
 function byteLevel(text, encoder) {

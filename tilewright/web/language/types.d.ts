@@ -103,7 +103,7 @@ export type Description = {
 };
 /** The part of tokenizer.json that is read here. */
 export type TokenizerFile = {
-  model: { vocab: Record<string, number> | [string, number][] };
+  model: { vocab: Record<string, number> | [string, number][]; unk_token?: string | null };
   added_tokens?: { id: number; content: string; special: boolean }[];
 };
 /** The bytes of all tokens; those of token `n` are from `starts[n]` to `starts[n + 1]`. */
@@ -126,6 +126,19 @@ export interface TextThread {
   close(): void;
 }
 export type Request = { id: number; files?: TextFiles; text?: readonly Message[] | string };
+
+/** Names of control tokens in texts (control_tokens.js). */
+export type ControlTokens = {
+  /** The text with seals for names. */
+  sealed(text: string): string;
+  /** The messages with stand-ins in names, and what gives a text its characters back. */
+  hidden(messages: readonly Message[], template: string): { messages: Message[]; shown: (text: string) => string };
+};
+export type ControlTokensOf = (names: ReadonlyMap<string, number>, words: readonly string[]) => ControlTokens;
+/** The tokenizer: texts with seals to ids. */
+export type Cut = { control: ControlTokens; idsOf: (text: string) => number[] };
+export type CutterOf = (file: TokenizerFile, kind: Description['pieces']) => Cut;
+export type CharactersOf = (name: string, kind: Description['pieces'], model: TokenizerFile['model']) => number[];
 
 export type OpenText = (files: TextFiles) => Text;
 export type OpenTextThread = (read: () => Promise<TextFiles>, patience?: number) => Promise<TextThread>;
