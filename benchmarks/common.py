@@ -12,17 +12,23 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from benchmarks import records
-from benchmarks.records import Row
+from benchmarks.catalogue import CATALOGUE
+from benchmarks.records import Row, Stored
 from tilewright import __version__
 from tilewright.cli.tools import cpu
 
-RESULTS = Path(__file__).parent / "results"
+#: What rows and files say, by name.
+Facts = Mapping[str, object]
+NONE: Facts = {}
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+#: Whose versions a file tells.
 PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 
 
@@ -30,63 +36,47 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 class Run:
     """Where the rows of a benchmark go: into results/BENCHMARK.json.
 
-    benchmark: its name, as the runner lists it;  commit: what is measured, where there is no git;
-    writes: False only shows rows.  A benchmark that writes a second file names its `part`: that
-    file is results/BENCHMARK.PART.json.
+    benchmark: its name in the catalogue, which says which rows a new one replaces
+    commit:    what is measured, where there is no git;  writes: False only shows rows
+    A benchmark with a second file names its `part`: that file is results/BENCHMARK.PART.json.
+    facts: what a file says beside its rows, instead of or beside machine and versions
     """
 
     benchmark: str
     commit: str = ""
     writes: bool = True
 
-    def show(self, row: Row) -> None:
+    def show(self, row: Facts) -> None:
         print(json.dumps(row), flush=True)
 
-    def file(self, part: str = "") -> str:
-        """The name of a result file, without its folder and ending."""
-        return f"{self.benchmark}.{part}" if part else self.benchmark
+    def keep(self, row: Facts, *, part: str = "", facts: Facts = NONE) -> None:
+        """Shows a row and stores it at once: the run may be ended before its last row."""
+        self.show(row)
+        self.save([row], part=part, facts=facts)
 
-    def save(self, rows: Sequence[Row], *, part: str = "", **facts: object) -> None:
-        """Writes the file anew, with everything needed to read the rows later."""
+    def save(self, rows: Sequence[Facts], *, part: str = "", facts: Facts = NONE) -> None:
+        """Stores rows, with everything that is needed to read them later."""
         if not self.writes:
             return
-        record = {
-            "name": self.file(part),
-            "date": today(),
-            "commit": self.commit or commit(),
-            "machine": machine(),
-            "versions": versions(),
-            **facts,
-            "rows": list(rows),
-        }
+        name = f"{self.benchmark}.{part}" if part else self.benchmark
+        key = CATALOGUE[self.benchmark].key.split()
+        own = {"date": today(), "commit": self.commit or commit()}
+        if key:  # rows may come from different runs, so each says what it is of
+            new = [{**row, **own, "cpu": cpu()} for row in rows]
+            kept = [old for old in rows_of(name) if not any(_replaces(r, old, key) for r in new)]
+        else:
+            new, kept = [dict(row) for row in rows], []
+        usual = {"name": name, **own, "machine": machine(), "versions": versions()}
         RESULTS.mkdir(exist_ok=True)
-        records.write(RESULTS / f"{self.file(part)}.json", record)
-
-    def merge(
-        self, rows: Sequence[Row], key: Sequence[str], *, part: str = "", **facts: object
-    ) -> None:
-        """Replaces the rows of the file with the same `key`; the others stay.
-
-        Rows may come from different runs, so each has its date, commit and processor.  Parts of the
-        key that an older row lacks count as equal.
-        """
-        own = {"date": today(), "commit": self.commit or commit(), "cpu": cpu()}
-        new = [{**row, **own} for row in rows]
-        stored = rows_of(self.file(part))
-        kept = [old for old in stored if not any(_replaces(row, old, key) for row in new)]
-        self.save(kept + new, part=part, **facts)
-
-    def keep(self, row: Row, key: Sequence[str], *, part: str = "", **facts: object) -> None:
-        """Shows a row and merges it at once: the run may be ended before its last row."""
-        self.show(row)
-        self.merge([row], key, part=part, **facts)
+        records.write(RESULTS / f"{name}.json", {**usual, **facts, "rows": kept + new})
 
 
-def _replaces(row: Row, old: Row, key: Sequence[str]) -> bool:
+def _replaces(row: Row, old: Stored, key: Sequence[str]) -> bool:
+    """Fields of the key that an older row lacks count as equal."""
     return all(old.get(k, row[k]) == row[k] for k in key)
 
 
-def rows_of(name: str) -> list[Row]:
+def rows_of(name: str) -> list[Stored]:
     """The rows of results/NAME.json, each with its date, commit and processor; none without it."""
     path = RESULTS / f"{name}.json"
     if not path.exists():
@@ -141,7 +131,7 @@ def versions(torch: ModuleType | None = None) -> dict[str, str]:
     return found
 
 
-def commit(root: Path = Path(__file__).parents[1]) -> str:
+def commit(root: Path = ROOT) -> str:
     """The commit that was measured; "+changes" if the tree differs from it."""
 
     def git(*args: str) -> str:

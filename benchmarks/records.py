@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: A measurement as it is stored, a line of its file: names, and values as JSON has them.
+#: A measurement as a benchmark makes it: names, and values as JSON has them.
 Row = dict[str, Any]
+#: The same as a report reads it from a file, a line each: of any version, so without types.
+Stored = dict[str, Any]
 #: A whole file: date, commit, machine, versions, and the rows.
 Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 
 
-def rows(record: Record, **where: Any) -> list[Row]:
+def rows(record: Record, **where: Any) -> list[Stored]:
     """Those with these values; a tuple stands for any of its own."""
     wanted = {key: v if isinstance(v, tuple) else (v,) for key, v in where.items()}
     return [r for r in record["rows"] if all(r.get(key) in v for key, v in wanted.items())]
@@ -29,9 +31,9 @@ def values(record: Record, key: str, **where: Any) -> list[Any]:
     return [r[key] for r in rows(record, **where) if r.get(key) is not None]
 
 
-def by(found: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+def by(found: Iterable[Stored], *keys: str) -> dict[tuple[Any, ...], list[Stored]]:
     """Rows in groups of equal values of these keys, in order."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Stored]] = {}
     for row in found:
         groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
     return groups

@@ -37,7 +37,6 @@ from tilewright.tuning.candidates import build, space_of
 
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]
 TARGET = TARGETS[DEVICE.variant]
-KEY = ("name",)
 #: KB of scratch memory, of which it is told how many candidates would do with them.
 LIMITS = (32, 64, 128, 256, 512, 1024)
 REPEATS = 3
@@ -115,6 +114,6 @@ def main(
     sample: Annotated[int, typer.Option(min=1, help="Candidates that are made, of each.")] = 6,
     length: Annotated[int, typer.Option(min=1, help="Size of named dimensions.")] = 128,
 ) -> None:
-    run.keep(row("K0-K3", [paper_step(name).kernel for name in PAPER], 4 * sample), KEY)
+    run.keep(row("K0-K3", [paper_step(name).kernel for name in PAPER], 4 * sample))
     for model in models or ():
-        run.keep(row(model.stem, model_kernels(model, length), sample), KEY)
+        run.keep(row(model.stem, model_kernels(model, length), sample))

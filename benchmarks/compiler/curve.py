@@ -107,4 +107,4 @@ def main(
     for found in (row, kernel_row(compiled, repeats)):
         rows.append(found)
         run.show(found)
-    run.save(rows, load_average=[round(x, 1) for x in os.getloadavg()])
+    run.save(rows, facts={"load_average": [round(x, 1) for x in os.getloadavg()]})

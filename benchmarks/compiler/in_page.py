@@ -155,4 +155,4 @@ def main(
     for one in rows:
         run.show(one)
     sizes = {name: (core() / name).stat().st_size for name in FILES} | {"source": len(source_zip())}
-    run.save(rows, bytes=sizes)
+    run.save(rows, facts={"bytes": sizes})

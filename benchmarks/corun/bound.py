@@ -217,9 +217,6 @@ def row(name: str, label: str, bound: float, requests: int) -> Row:
     return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
 
 
-KEY = ("workload", "variant", "max_slowdown")
-
-
 def main(
     run: Run,
     requests: Annotated[int, typer.Option(help="Of each row, about.")] = 20_000,
@@ -230,4 +227,4 @@ def main(
     for label in variant or VARIANTS:
         for name in workload or SUBJECTS:
             for most in bound or BOUNDS:
-                run.keep(row(name, label, most, requests), KEY)
+                run.keep(row(name, label, most, requests))

@@ -47,7 +47,6 @@ from tilewright.elastic.settings import Settings
 from tilewright.hosts.cuda_devices import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
-KEY = ("gpu", "pair", "sms", "beside")
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p995": 0.995}
 ALONE, BESIDE, KEPT = "nothing", "normal work, budget 0", "normal work, weights kept"
 #: More than the L2 cache of any card.
@@ -156,4 +155,4 @@ def main(
         for name in pair or [f"MDTB-{letter}" for letter in "ABCD"]:
             for number in sms or (8, 30):
                 for row in rows_of(name, number, seconds, Path(folder)):
-                    run.keep(gpu | row, KEY, machine=machine)
+                    run.keep(gpu | row, facts={"machine": machine})

@@ -38,7 +38,6 @@ REQUEST_US, CALL_US, VAIN_US = 1600.0, 15.0, 100.0
 #: Seconds between two requests on average; runs of an inference.
 GAP_S, RUNS = 3e-4, 6
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-KEY = ("models", "together")
 
 
 @dataclass
@@ -134,4 +133,4 @@ def row(models: int, together: int, seconds: float) -> Row:
 
 def main(run: Run, seconds: Annotated[float, typer.Option(help="Of each row.")] = 5.0) -> None:
     for models, together in CASES:
-        run.keep(row(models, together, seconds), KEY)
+        run.keep(row(models, together, seconds))

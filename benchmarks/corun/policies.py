@@ -52,10 +52,6 @@ from tilewright.targets import target
 
 CUDA = "cuda"
 TUNED, NAIVE = "tuned", "naive"
-KEY = (
-    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "load", "seed",
-    "max_slowdown", "gaps", "together",
-)  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
 #: Where a policy takes none.
@@ -347,7 +343,7 @@ def main(
 
     def keep(rows: Sequence[Row]) -> None:
         gpu = {"gpu": machine.get("gpu")}
-        run.merge([gpu | row for row in rows], KEY, part=part, machine=machine)
+        run.save([gpu | row for row in rows], part=part, facts={"machine": machine})
 
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
         for each in pairs_of(asked, Path(folder)):

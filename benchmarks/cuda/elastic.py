@@ -158,13 +158,13 @@ def main(
     sms: Annotated[int, typer.Option(help="Multiprocessors for models.")] = 8,
 ) -> None:
     known = {case.name: case for case in cases()}
-    key, machine = ("what", "case", "blocks"), nvidia_machine()
+    facts = {"machine": nvidia_machine()}
     with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
         for number, name in enumerate((*known, *MODELS)):
             if begins(name, only):
                 host = loaded(name, known.get(name), sms, Path(folder, str(number)))
-                row = {"what": "alone", "blocks": None} | alone(name, host, rounds)
-                run.keep(row, key, machine=machine)
+                row = alone(name, host, rounds)
+                run.keep({"what": "alone", "blocks": None, **row}, facts=facts)
         if not only or "room" in only:
             for row in room(known["GEMM 4096"], requests, Path(folder, "room"), 1):
-                run.keep({"what": "room"} | row, key, machine=machine)
+                run.keep({"what": "room"} | row, facts=facts)

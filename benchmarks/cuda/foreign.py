@@ -289,4 +289,4 @@ def main(
             print(f"# {name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps(summary(rows), indent=1))
     if not only and parts == 1:
-        run.save(rows, summary=summary(rows))
+        run.save(rows, facts={"summary": summary(rows)})

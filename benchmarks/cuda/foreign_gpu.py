@@ -162,4 +162,4 @@ def main(
     for name in padded_names(made):
         rows.append(padding(plain, padded, name, given[name], rounds))
         run.show(rows[-1])
-    run.save(rows, machine=nvidia_machine())
+    run.save(rows, facts={"machine": nvidia_machine()})

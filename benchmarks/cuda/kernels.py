@@ -77,5 +77,4 @@ def main(run: Run, only: Only = None, rounds: Rounds = 5) -> None:
             ours = OnCuda(device, case, Path(folder, str(number)))
             rows.append(measure(ours, torch, case, rounds))
             run.show(rows[-1])
-    facts: Row = {"machine": nvidia_machine(), "versions": versions(torch)}
-    run.merge(rows, ("case",), **facts)
+    run.save(rows, facts={"machine": nvidia_machine(), "versions": versions(torch)})

@@ -217,5 +217,4 @@ def main(run: Run, only: Only = None, rounds: Rounds = 5) -> None:
         for number, name in enumerate(chosen(MODELS, only)):
             rows.append(measure(device, name, rounds, Path(folder, str(number))))
             run.show(rows[-1])
-    facts: Row = {"machine": nvidia_machine(), "versions": versions(torch)}
-    run.merge(rows, ("model",), **facts)
+    run.save(rows, facts={"machine": nvidia_machine(), "versions": versions(torch)})

@@ -333,7 +333,7 @@ def main(run: Run, only: Only = None, smoke: Smoke = False) -> None:
         """At once: a run on a lent GPU may be cut off."""
         nonlocal last
         gpu = known["machine"].get("gpu")
-        run.keep({"gpu": gpu, **row}, ("gpu", "case"), **known)
+        run.keep({"gpu": gpu, **row}, facts=known)
         begun, last = last, time.monotonic()
         print(f"{row['case']}: {last - begun:.1f} s", file=sys.stderr, flush=True)
 

@@ -84,4 +84,4 @@ def main(
     row = {"model": "RoBERTa-base", **vars(sizes), "most_seconds": seconds, **found}
     run.show(row)
     if not smoke:
-        run.save([row], **facts(dawn))
+        run.save([row], facts=facts(dawn))

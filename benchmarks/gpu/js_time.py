@@ -142,4 +142,4 @@ def main(
             about = {"host": name, "adapter": found["adapter"], "model": "RoBERTa-base"}
             rows.append({**about, **vars(sizes), **figures(found)})
             run.show(rows[-1])
-    run.merge(rows, ("host", "width"), **facts(require_dawn()))
+    run.save(rows, facts=facts(require_dawn()))

@@ -109,7 +109,7 @@ def main(
             rows.append(measure(ours, torch, case, rounds))
             ours.model.dispose()
             run.show(rows[-1])
-    run.merge(rows, ("case",), **facts(dawn, torch) | moved)
+    run.save(rows, facts=facts(dawn, torch) | moved)
 
 
 def shown(host: BrowserHost, dawn: Dawn, folder: Path) -> None:

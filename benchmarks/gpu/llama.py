@@ -41,8 +41,6 @@ from tilewright.targets.wgsl.api import MEMORY
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
 BUILDING = ("halves", "bytes", "apart")
-#: A row replaces one that has the same of these.
-SAME = ("layers", "width", "bits", "prompt", *BUILDING)
 #: Steps of a profile that are printed.
 SLOWEST = 15
 
@@ -226,4 +224,4 @@ def main(
                 row |= {"memory_bytes": model.info["memoryBytes"]} | measure(model, sizes, asked)
             run.show(row)
             if not smoke:
-                run.merge([row], SAME, **facts(dawn))
+                run.save([row], facts=facts(dawn))

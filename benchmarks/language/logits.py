@@ -40,8 +40,6 @@ from tilewright.language import CacheSession, Language
 
 BUILD = Path(__file__).parents[2] / "build" / "language"
 TEXT = Path(__file__).with_name("text.txt")
-#: A row replaces one that has the same of these.
-KEY = ("model", "engine", "host", "halves", "bytes", "prompt", "tokens")
 #: Rows of logits that the exact forward pass computes at once.
 CHUNK = 64
 
@@ -83,7 +81,7 @@ def main(
     for model in (made for given in models for made in _files(given, kinds or ())):
         for row in measure(model, settings, tokens, threads):
             facts = {"model": model.stem, "tokens": tokens, "threads": threads}
-            run.keep({**facts, **row}, KEY, llama_cpp=llama_cpp.version())
+            run.keep({**facts, **row}, facts={"llama_cpp": llama_cpp.version()})
 
 
 def measure(model: Path, settings: Sequence[Settings], tokens: int, threads: int) -> Iterator[Row]:

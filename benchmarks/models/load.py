@@ -132,4 +132,4 @@ def main(
         say(f"{case.name}: {ratios(*made)}")
         rows += made
     if not quick:
-        run.save(rows, part=browser, browser=browser)
+        run.save(rows, part=browser, facts={"browser": browser})

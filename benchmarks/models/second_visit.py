@@ -153,4 +153,4 @@ def main(
     for found in rows:
         run.show(found)
     if rounds >= ROUNDS:
-        run.merge(rows, ("subject", "habit", "visit"))
+        run.save(rows)

@@ -51,7 +51,6 @@ from tilewright.hosts.browser_find import require
 
 #: Turns of 30 ms, behind 1.2 s in which the kernels get warm.
 LIMIT_PLAN = Plan(seconds=2.4, rounds=40)
-KEY = ("case", "browser", "engine", "threads")
 
 
 class Sessions:
@@ -254,7 +253,7 @@ def main(
             for row in rows:
                 run.show(row)
             # at once: the run may be ended before its last case
-            run.merge(rows, KEY)
+            run.save(rows)
 
 
 def measured(

@@ -33,8 +33,6 @@ from tilewright.language import Language
 from tilewright.language.vocabulary import Vocabulary
 
 BUILD = Path(__file__).parents[2] / "build" / "language"
-#: A row replaces one that has the same of these.
-KEY = ("model", "browser", "engine", "threads", "prompt_tokens")
 #: About 240 tokens.
 PROMPT = """A lighthouse keeper writes down what he sees. On Monday the sea is calm and three
 boats pass before noon. On Tuesday the wind turns to the north, the lamp is cleaned, and a
@@ -90,7 +88,7 @@ def main(
     for model in models:
         for count in threads or sorted({1, os.cpu_count() or 1}):
             for row in measure(model, browser, count, context, most, rounds):
-                run.keep({"model": model.stem, "browser": browser, **row}, KEY)
+                run.keep({"model": model.stem, "browser": browser, **row})
 
 
 def measure(

@@ -56,7 +56,6 @@ TARGETS = ("wgsl",)
 MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__ or "") for m in (nets, models)))[:16]
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
-KEY = ("case", "engine")
 
 
 def made(case: Case, kinds: Sequence[str]) -> Files:
@@ -172,4 +171,4 @@ def main(
             for row in rows:
                 run.show(row)
             if not smoke:
-                run.merge(rows, KEY, **known)
+                run.save(rows, facts=known)

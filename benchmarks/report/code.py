@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import geometric_mean
 
-from benchmarks.records import Record, Records, Row, by, rows, values
+from benchmarks.records import Record, Records, Stored, by, rows, values
 from benchmarks.report.charts import grouped
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import DASH, Columns, listed, mean, paragraphs, table
@@ -25,7 +25,7 @@ COMPARED = ("naive", "three passes", "ours")
 # ---- passes --------------------------------------------------------------------------------------
 
 
-def sets(record: Record, **where: str) -> dict[str, dict[str, list[Row]]]:
+def sets(record: Record, **where: str) -> dict[str, dict[str, list[Stored]]]:
     """Set of passes → engine → rows; LLVM's sets come last."""
     found = sorted(rows(record, **where), key=lambda r: (r["kernel"], r["set"].startswith("LLVM")))
     return {

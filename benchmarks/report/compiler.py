@@ -6,7 +6,7 @@ page.
 
 from __future__ import annotations
 
-from benchmarks.records import Record, Records, Row, by, rows, values
+from benchmarks.records import Record, Records, Stored, by, rows, values
 from benchmarks.report.page import Answer, Page, Section, one, place
 from benchmarks.report.tables import Columns, crossed, listed, told
 
@@ -15,16 +15,16 @@ SIZES: Columns = {"what": "what", "bytes": "bytes:,", "limit": "limit:,"}
 HABITS = {"usual": "after 2 s", "eager": "at once (flag)"}
 
 
-def _unit(row: Row) -> str:
+def _unit(row: Stored) -> str:
     return "ms" if row["kind"] == "kernel" else "s"
 
 
-def _took(row: Row) -> str:
+def _took(row: Stored) -> str:
     """Seconds of a model, milliseconds of a kernel."""
     return told(row["median_ms" if _unit(row) == "ms" else "seconds"], f".3g {_unit(row)}")
 
 
-def _limit(row: Row) -> str:
+def _limit(row: Stored) -> str:
     return "–" if row["limit"] is None else f"≤ {row['limit']:g} {_unit(row)}"
 
 

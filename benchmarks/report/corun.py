@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.records import Record, Records, Row, by, rows
+from benchmarks.records import Record, Records, Stored, by, rows
 from benchmarks.report.charts import COLOURS, frontier
 from benchmarks.report.page import Answer, Page, Section, count, over
 from benchmarks.report.tables import paragraphs, shown, table
@@ -35,21 +35,21 @@ OTHERS = ("priority", "streams", "miriam")
 FRONTIER = 3
 
 
-def runs(record: Record) -> list[Row]:
+def runs(record: Record) -> list[Stored]:
     """Rows of runs; a row with an error is of a bound or policy that was refused."""
     return [{**row, "policy": _policy(row)} for row in record["rows"] if "error" not in row]
 
 
-def _policy(row: Row) -> str:
+def _policy(row: Stored) -> str:
     """With how many normal models run at once, where that was asked for."""
     together = row.get("together")
     return str(row["policy"]) + ("" if together is None else f", {together or 'all'} at once")
 
 
-def points(ran: Sequence[Row]) -> list[Row]:
+def points(ran: Sequence[Stored]) -> list[Stored]:
     """Medians over the seeds; n is that of all runs together."""
     keys = (*SETTING, *POINT)
-    found: list[Row] = []
+    found: list[Stored] = []
     for key, runs in by(ran, *keys).items():
         middle: dict[str, Any] = dict(zip(keys, key, strict=True))
         for name in MEASURES:
@@ -96,7 +96,7 @@ def _order(setting: tuple[tuple[Any, ...], object]) -> tuple[Any, ...]:
     return said["gpu"] != CARD, said["pair"], said["sms"] or 0, *map(str, setting[0])
 
 
-def settings(record: Record) -> dict[tuple[Any, ...], tuple[list[Row], list[float]]]:
+def settings(record: Record) -> dict[tuple[Any, ...], tuple[list[Stored], list[float]]]:
     """Points and bounds that were refused, by setting."""
     errors = [r for r in record["rows"] if "error" in r and r["policy"] == OURS]
     refused = by((r for r in errors if r["max_slowdown"]), *SETTING)
@@ -106,13 +106,13 @@ def settings(record: Record) -> dict[tuple[Any, ...], tuple[list[Row], list[floa
     }
 
 
-def ours(found: Sequence[Row]) -> list[Row]:
+def ours(found: Sequence[Stored]) -> list[Stored]:
     """The points under our policy, from the least bound on."""
     own = (r for r in found if r["policy"].split(",")[0] == OURS and r["max_slowdown"])
     return sorted(own, key=lambda r: float(r["max_slowdown"]))
 
 
-def _line(said: dict[str, Any], found: Sequence[Row], refused: Sequence[float]) -> list[str]:
+def _line(said: dict[str, Any], found: Sequence[Stored], refused: Sequence[float]) -> list[str]:
     """Ours under the least and under the largest bound, then policies that take none."""
     own = ours(found)
     said |= {"kernels": "", "gpu": "" if said["gpu"] == CARD else said["gpu"]}
@@ -124,7 +124,7 @@ def _line(said: dict[str, Any], found: Sequence[Row], refused: Sequence[float]) 
     return [*cells, *(cell for policy in OTHERS for cell in _measured(alone.get(policy, {})))]
 
 
-def _measured(point: Row) -> list[str]:
+def _measured(point: Stored) -> list[str]:
     return [shown(point, "service_p99:.2f"), shown(point, "normal_share:.2f")]
 
 
@@ -158,7 +158,7 @@ def _latest(records: Records) -> Record:
     return {**record, "rows": rows(record, gpu=record["machine"].get("gpu"))}
 
 
-def _compared(record: Record) -> list[tuple[Row, Row]]:
+def _compared(record: Record) -> list[tuple[Stored, Stored]]:
     """Tuned kernels: ours under its least bound, and priorities, in the same setting."""
     found = []
     for setting, (own, _) in settings(record).items():
@@ -168,7 +168,7 @@ def _compared(record: Record) -> list[tuple[Row, Row]]:
     return found
 
 
-def _bounded(record: Record) -> list[Row]:
+def _bounded(record: Record) -> list[Stored]:
     return [r for r in runs(record) if r["policy"].split(",")[0] == OURS]
 
 

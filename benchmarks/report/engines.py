@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
-from benchmarks.records import Record, Records, Row
+from benchmarks.records import Record, Records, Stored
 from benchmarks.report.charts import Point, grouped, roofline
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import DASH, figure, mean, paragraphs, table, told
@@ -36,7 +36,7 @@ SWEEPS = ("gemm", "conv")
 class Table:
     """The rows of one browser and thread count, by case and engine."""
 
-    def __init__(self, rows: Iterable[Row], browser: str, threads: int) -> None:
+    def __init__(self, rows: Iterable[Stored], browser: str, threads: int) -> None:
         self.browser, self.threads = browser, threads
         own = [r for r in rows if (r["browser"], r["threads"]) == (browser, threads)]
         self._found = {(r["case"], r["engine"]): r for r in own}
@@ -49,7 +49,7 @@ class Table:
     def name(self) -> str:
         return f"{self.browser}, {self.threads} thread" + "s" * (self.threads > 1)
 
-    def row(self, case: str, engine: str) -> Row:
+    def row(self, case: str, engine: str) -> Stored:
         return self._found.get((case, engine), {"status": "not run", "why": ""})
 
     def time(self, case: str, engine: str) -> float | None:
@@ -147,20 +147,20 @@ def _times(cases: Sequence[tuple[str, Table]], models: bool = False) -> str:
     return table(head, rows)
 
 
-def _share(row: Row) -> str:
+def _share(row: Stored) -> str:
     inside, peak = row.get("inside_ms"), row.get("peak_gflops")
     if row["status"] != "ok" or not inside or not peak:
         return DASH
     return told(row["flops"] / inside / 1e6 / peak, ".0%")
 
 
-def _megabytes(row: Row) -> str:
+def _megabytes(row: Stored) -> str:
     """Of Wasm memories and JavaScript heaps; Firefox does not report the latter."""
     size = row.get("wasm_bytes")
     return DASH if size is None else figure((size + (row.get("js_bytes") or 0)) / 1e6)
 
 
-def _load(row: Row) -> str:
+def _load(row: Stored) -> str:
     """The first one, with an empty cache."""
     return DASH if row.get("load_cold_ms") is None else figure(row["load_cold_ms"])
 
@@ -199,7 +199,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
             yield f"peers.browsers.roofline-{t.threads}.svg", picture
 
 
-def _speed(row: Row) -> float | None:
+def _speed(row: Stored) -> float | None:
     return float(row["gflops"]) if row["status"] == "ok" and row.get("gflops") else None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
 from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
-from benchmarks.records import Record, Records, Row
+from benchmarks.records import Record, Records, Stored
 from benchmarks.report.charts import grouped
 from benchmarks.report.engines import missing
 from benchmarks.report.page import Answer, Page, Section, over, place
@@ -33,7 +33,7 @@ class Cases:
         self.found = {(r["case"], r["engine"]): r for r in record["rows"]}
         self.names = list(dict.fromkeys(r["case"] for r in record["rows"] if r["group"] in groups))
 
-    def row(self, case: str, engine: str) -> Row | None:
+    def row(self, case: str, engine: str) -> Stored | None:
         """The faster form's; None if none ran."""
         rows = [self.found.get((case, form)) for form in PEERS.get(engine, (engine,))]
         ran = [r for r in rows if r and r["status"] == "ok" and self.key in r]

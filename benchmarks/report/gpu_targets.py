@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from benchmarks.records import Record, Records, Row
+from benchmarks.records import Record, Records, Stored
 from benchmarks.report import targets
 from benchmarks.report.gpu_engines import MODELS, Cases
 from benchmarks.report.page import Page, Section
@@ -76,9 +76,9 @@ def _javascript(host: str) -> Found:
     ]
 
 
-def _llama(records: Records) -> Row:
+def _llama(records: Records) -> Stored:
     """The row with weights of 4 bits whose rows are rounded to bytes."""
-    rows: list[Row] = records["gpu.llama"]["rows"]
+    rows: list[Stored] = records["gpu.llama"]["rows"]
     return next(r for r in rows if r["bits"] == 4 and r["bytes"])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 
 from benchmarks.optimum import NEAR, POOR
-from benchmarks.records import Record, Records, Row, by, rows, values
+from benchmarks.records import Record, Records, Stored, by, rows, values
 from benchmarks.report.charts import bars
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.spaces import short
@@ -34,7 +34,7 @@ def _middle(values: Sequence[float | None]) -> float | None:
 # ---- what is left, and what sessions take of it --------------------------------------------------
 
 
-def _placed(found: Sequence[Row]) -> list[Row]:
+def _placed(found: Sequence[Stored]) -> list[Stored]:
     """With browser and processor as one."""
     places = ([r["host"], r.get("cpu", "").split("(")[0]] for r in found)
     return [{**r, "place": ", ".join(filter(None, p))} for r, p in zip(found, places, strict=True)]
@@ -74,7 +74,7 @@ BELOW: Columns = {
 }  # fmt: skip
 
 
-def _poor(sessions: Sequence[Row]) -> Iterator[str]:
+def _poor(sessions: Sequence[Stored]) -> Iterator[str]:
     """By browser and length: of kernels whose default was poor beside the sweep's optimum, how
     many a session brought near the fastest."""
     head = ["browser", "seconds", "models", "kernels", "default's share", "after the session"]
@@ -97,7 +97,7 @@ def _poor(sessions: Sequence[Row]) -> Iterator[str]:
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     """What the longest session of a model in a browser took, before all that a sweep found."""
-    longest: dict[tuple[str, str], Row] = {}
+    longest: dict[tuple[str, str], Stored] = {}
     for r in sorted(rows(record, part="session"), key=lambda r: float(r["seconds"])):
         longest[r["model"], r["host"]] = r
     if longest:
@@ -147,7 +147,7 @@ def _rounds(values: Sequence[int | None]) -> str:
     return "never" if found == NEVER else str(found)
 
 
-def _stages(found: Sequence[Row]) -> Iterator[str]:
+def _stages(found: Sequence[Stored]) -> Iterator[str]:
     """Where the time of trials went; rows of older versions do not say."""
     known = [r for r in found if r.get("evaluation_stages")]
     if not known:

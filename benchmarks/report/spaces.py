@@ -12,7 +12,7 @@ from statistics import geometric_mean
 from typing import Any, TypeVar
 
 from benchmarks.optimum import NEAR, near, trials_at_random
-from benchmarks.records import Record, Records, Row, by
+from benchmarks.records import Record, Records, Stored, by
 from benchmarks.report.charts import grouped
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.tables import DASH, Columns, listed, paragraphs, table, told
@@ -34,22 +34,22 @@ def short(schedule: Mapping[str, Any]) -> str:
 # ---- the sweep -----------------------------------------------------------------------------------
 
 
-def by_class(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_class(rows: Iterable[Stored]) -> dict[str, list[Stored]]:
     """Class of device → rows; rows of old files may lack it."""
     return {device or "unknown": of for (device,), of in by(rows, "device").items()}
 
 
-def newest(rows: Iterable[Row]) -> list[Row]:
+def newest(rows: Iterable[Stored]) -> list[Stored]:
     """One row per kernel: of the class that was measured last if it has one, else the last row."""
     known = sorted(rows, key=lambda r: str(r.get("date", "")))
-    found: dict[str, Row] = {r["kernel"]: r for r in known}
+    found: dict[str, Stored] = {r["kernel"]: r for r in known}
     if known:
         last = known[-1].get("device")
         found |= {r["kernel"]: r for r in known if r.get("device") == last}
     return list(found.values())
 
 
-def in_random_order(row: Row) -> float | None:
+def in_random_order(row: Stored) -> float | None:
     """Mean trials of a random order until a candidate is near the optimum; the default is none."""
     limit, others = near(row["times"]), row["times"][1:]
     return trials_at_random(len(others), sum(t <= limit for t in others))
@@ -95,7 +95,7 @@ NOT_NEAR: Columns = {
 }  # fmt: skip
 
 
-def _shares(rows: Iterable[Row], key: str) -> list[float]:
+def _shares(rows: Iterable[Stored], key: str) -> list[float]:
     return [r[key]["share"] for r in rows if r[key]]
 
 
@@ -106,9 +106,9 @@ def _mean(shares: Sequence[float]) -> str:
 # ---- other engines and shapes --------------------------------------------------------------------
 
 
-def by_kernel(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
+def by_kernel(rows: Iterable[Stored]) -> dict[str, dict[str, Stored]]:
     """Kernel → host → row; only hosts whose space is the same, since numbers are compared."""
-    found: dict[str, dict[str, Row]] = {}
+    found: dict[str, dict[str, Stored]] = {}
     for r in rows:
         known = found.setdefault(r["kernel"], {})
         if all(other["checksum"] == r["checksum"] for other in known.values()):
@@ -116,7 +116,7 @@ def by_kernel(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
     return {kernel: hosts for kernel, hosts in found.items() if len(hosts) > 1}
 
 
-def share_on(row: Row, candidate: int) -> float:
+def share_on(row: Stored, candidate: int) -> float:
     """The candidate's speed there over that of the optimum there."""
     return float(min(row["times"]) / row["times"][candidate])
 
@@ -131,7 +131,7 @@ def one_for_all(shares: Sequence[Mapping[Name, float]]) -> tuple[Name, float, fl
     return best, min(s[best] for s in shares), means[best]
 
 
-def single(rows: Sequence[Row]) -> tuple[int, float]:
+def single(rows: Sequence[Stored]) -> tuple[int, float]:
     """The candidate that is best for all rows together, and its geometric mean share."""
     shares = [{n: share_on(r, n) for n in range(len(r["times"]))} for r in rows]
     best, _, together = one_for_all(shares)
@@ -146,7 +146,7 @@ def _gained(least: float, mean: float) -> list[str]:
     return [told(least, ".0%"), told(mean, ".0%"), f"{1 / mean:.3f}×"]
 
 
-def _engines(swept: Sequence[Row]) -> str:
+def _engines(swept: Sequence[Stored]) -> str:
     """Per class: each engine's winner on another engine, and the best single choice for all."""
     head = ["class", "kernels", "another engine's winner: mean", "lowest", *ONE]
     lines = []

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
-from benchmarks.records import Row
+from benchmarks.records import Stored
 
 #: A key with a format, such as `ms*1000:,.1f`, `share:.0%` or `gain:.2f×`; or what makes the cell.
-Column = str | Callable[[Row], str]
+Column = str | Callable[[Stored], str]
 #: By their heads.
 Columns = Mapping[str, Column]
 
@@ -35,14 +35,14 @@ def _rule(cells: Sequence[str]) -> str:
     return "---:" if all(NUMBER.match(cell) for cell in said) else "---"
 
 
-def listed(rows: Iterable[Row], columns: Columns, *below: Sequence[str]) -> str:
+def listed(rows: Iterable[Stored], columns: Columns, *below: Sequence[str]) -> str:
     """A line per row, then those `below`."""
     lines = [[shown(row, column) for column in columns.values()] for row in rows]
     return table([*columns], [*lines, *below])
 
 
 def crossed(
-    rows: Sequence[Row], line: str, column: str, cell: Column, *below: Sequence[str]
+    rows: Sequence[Stored], line: str, column: str, cell: Column, *below: Sequence[str]
 ) -> str:
     """A line per value of a key, a column per value of another; of equals the last row counts."""
     heads = list(dict.fromkeys(str(row[column]) for row in rows))
@@ -52,7 +52,7 @@ def crossed(
     return table([line, *heads], [*lines, *below])
 
 
-def shown(row: Row, column: Column) -> str:
+def shown(row: Stored, column: Column) -> str:
     """The cell of a column; a dash where the row does not have it."""
     if not isinstance(column, str):
         return column(row)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from benchmarks.records import Record, Records, Row, rows
+from benchmarks.records import Record, Records, Stored, rows
 from benchmarks.report.engines import OURS, PEERS, REFERENCE, Table
 from benchmarks.report.tables import DASH
 
 Figure = float | None
-Size = Callable[[Row], Figure]
+Size = Callable[[Stored], Figure]
 #: Where figures come from: a browser with its measurements, or all records.
 Source = TypeVar("Source")
 
@@ -51,7 +51,7 @@ class Place:
         self.name = f"{browser}, {threads}" if browser else "server"
         self.peers = Table(records.get("peers.browsers", NOTHING)["rows"], browser, threads)
 
-    def rows(self, name: str, **where: Any) -> list[Row]:
+    def rows(self, name: str, **where: Any) -> list[Stored]:
         """Of a record; all but those of threads.py are of one thread."""
         if name == "wasm.threads":
             where["threads"] = self.threads
@@ -185,7 +185,7 @@ class Target(Generic[Source]):
         return f"**{shown}**{number}"
 
 
-def _beside(ours: Row, theirs: Row, size: Size) -> list[Figure]:
+def _beside(ours: Stored, theirs: Stored, size: Size) -> list[Figure]:
     """Ours over theirs: `[]` if theirs gave no answer, infinite if only ours gave none.
 
     `[None]` if either was not measured, or in another run.
@@ -216,36 +216,36 @@ def _mean(figures: Sequence[float]) -> float:
 # ---- figures of a row ----------------------------------------------------------------------------
 
 
-def _median(row: Row) -> Figure:
+def _median(row: Stored) -> Figure:
     return float(row["median_ms"])
 
 
-def _memory(row: Row) -> Figure:
+def _memory(row: Stored) -> Figure:
     """Wasm memories and JavaScript heaps; Firefox does not report the latter."""
     wasm = row.get("wasm_bytes")
     return None if wasm is None else float(wasm + (row.get("js_bytes") or 0))
 
 
-def _step_us(row: Row) -> Figure:
+def _step_us(row: Stored) -> Figure:
     return float(row["median_ms"] / row["steps"] * 1e3)
 
 
-def _gflops(row: Row) -> Figure:
+def _gflops(row: Stored) -> Figure:
     """The record's own figure is that of the fastest run."""
     return float(row["gflops"] * row["fastest_ms"] / row["median_ms"])
 
 
-def _rounds(row: Row) -> Figure:
+def _rounds(row: Stored) -> Figure:
     """Infinite if the optimum was not reached."""
     return math.inf if row["rounds"] is None else int(row["rounds"])
 
 
-def _last_swap(row: Row) -> Figure:
+def _last_swap(row: Stored) -> Figure:
     """None for a session without swaps."""
     return float(row["last_swap_s"]) if row["swaps"] else math.inf
 
 
-def _p95_ratio(row: Row) -> Figure:
+def _p95_ratio(row: Stored) -> Figure:
     """None for a session without trials: nothing ran beside the inferences."""
     return float(row["ratio"]) if row["trials"] else None
 

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from benchmarks.records import Record, Records, Row, values
+from benchmarks.records import Record, Records, Stored, values
 from benchmarks.report.page import Answer, Page, Section, count, over
 from benchmarks.report.tables import Column, listed, paragraphs, told
 
@@ -108,13 +108,13 @@ def listing(columns: Mapping[str, Column], record: Record) -> str:
     return paragraphs(listed(rows, {**columns, **more}), said)
 
 
-def unchanged(row: Row) -> Row:
+def unchanged(row: Stored) -> Stored:
     """A session without swaps leaves the model of good defaults: there is no ratio."""
     same = row.get("start") == "good" and row.get("swaps") == 0 and "gain" in row
     return {**row, "gain": None, "gain_least": None} if same else row
 
 
-def origin(rows: Sequence[Row]) -> tuple[str, list[str]]:
+def origin(rows: Sequence[Stored]) -> tuple[str, list[str]]:
     """What all rows have in common, for the title, and where they differ, for columns."""
     found = {name: {r.get(key) for r in rows} for name, key in _ORIGINS.items()}
     said = [f"{name} {value}" for name, (value, *more) in found.items() if value and not more]

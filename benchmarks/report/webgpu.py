@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from benchmarks.records import Record, Records, Row, rows, values
+from benchmarks.records import Record, Records, Stored, rows, values
 from benchmarks.report.charts import grouped
 from benchmarks.report.page import Answer, Page, Section, one, over
 from benchmarks.report.tables import DASH, Columns, listed, paragraphs, shown, told
@@ -88,14 +88,14 @@ STARRED = (
 )
 
 
-def without(row: Row, feature: str) -> float | None:
+def without(row: Stored, feature: str) -> float | None:
     """The time without it over the best with it; None if it has none of its own.  Where another
     feature needs it, both times are without that one, too."""
     ms: float | None = row["without"].get(feature)
     return ms / row.get("base", {}).get(feature, row["ms"]) if ms else None
 
 
-def withheld(feature: str, row: Row) -> str:
+def withheld(feature: str, row: Stored) -> str:
     star = STAR if feature in row.get("along", ()) else ""
     return told(without(row, feature), f".2f×{star}")
 
@@ -121,12 +121,12 @@ def ablation(record: Record) -> str:
     return paragraphs(listed(found, ABLATION), *notes)
 
 
-def measured(record: Record) -> list[Row]:
+def measured(record: Record) -> list[Stored]:
     """The rows of the card that was measured last."""
     return rows(record, gpu=record["machine"].get("gpu"))
 
 
-def inseparable(row: Row) -> str:
+def inseparable(row: Stored) -> str:
     """The features of a row that no time is of, with what goes with them."""
     told_ = ", ".join(
         f"{feature} (without it there are no tiles, but a plain loop)"

@@ -180,6 +180,7 @@ def run_class(
     return {
         "scenario": scenario,
         "class": number,
+        "malicious": malicious,
         "seed": seed,
         "clients": clients,
         "keys": kernels,
@@ -264,7 +265,10 @@ def curve(folder: Path, seed: int) -> Iterator[Row]:
             ]
             summed = ["keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower"]
             summed += ["paper_within", "paper_bad", "paper_good"]
-            row = {"scenario": scenario, "malicious": share, "seed": seed, "clients": CURVE_CLIENTS}
+            row = {
+                "scenario": scenario, "class": None, "malicious": share, "seed": seed,
+                "clients": CURVE_CLIENTS,
+            }  # fmt: skip
             yield row | {name: sum(f[name] for f in found) for name in summed}
 
 
@@ -280,10 +284,10 @@ def main(
     with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
         if shares:
             for found in curve(Path(folder), seed):
-                run.keep(found, ("scenario", "malicious", "seed"), part="shares")
+                run.keep(found, part="shares")
             return
         low, _, high = classes.partition("-")
         for name in scenario or SCENARIOS:
             for number in range(int(low), int(high or low) + 1):
                 found = run_class(Path(folder), name, number, seed, CLIENTS // CLASSES)
-                run.keep(found, ("scenario", "class", "seed"))
+                run.keep(found)

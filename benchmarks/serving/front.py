@@ -205,5 +205,4 @@ def main(
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         bundle = build(Path(place) / "bundle")
         for kind, networks, held in cases:
-            row = measured(bundle, kind, networks, held, probes)
-            run.keep(row, ["kind", "networks", "held"])
+            run.keep(measured(bundle, kind, networks, held, probes))

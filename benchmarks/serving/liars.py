@@ -301,4 +301,4 @@ def main(
             with running([site]):
                 work = attacks(site.url, crowd, keys, voices, part, how, seed)
                 row = asyncio.run(work)
-            run.keep(row, ("tactic", "share", "voices", "seed"))
+            run.keep(row)

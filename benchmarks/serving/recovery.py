@@ -114,4 +114,4 @@ def main(run: Run, browser: Browser = "chromium") -> None:
         for subject in SUBJECTS:
             with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
                 found = visits(driver, subject, Path(place), browser)
-            run.keep(row(subject, browser, found), ("subject", "browser"))
+            run.keep(row(subject, browser, found))

@@ -135,7 +135,7 @@ def main(
             with database(postgres) as url:
                 rows.append(killed(folder, url, task, clients))
     for found in rows:
-        run.keep(found | {"rounds": rounds, "think": think}, ["what"])
+        run.keep(found | {"rounds": rounds, "think": think})
         if found["lost"] or found["twice"] or found["stored"] != found["reports"]:
             raise SystemExit("Reports were lost or counted twice")
 

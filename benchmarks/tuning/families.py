@@ -49,7 +49,6 @@ from tilewright.tuning.candidates import space_of
 #: Schedule of a kernel, from its default.
 Rule = Callable[[Schedule, Kernel, Machine], Schedule]
 
-KEY = ("host", "kernel", "device", "machine")
 #: Candidates below this share of the optimum are not stored, unless a family has them.
 STORED = 0.8
 
@@ -264,9 +263,9 @@ def main(
     kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     if step == "again":
-        run.merge(list(again(rows_of("tuning.families"))), KEY)
+        run.save(list(again(rows_of("tuning.families"))))
         return
     for name in kernel or SUBJECTS:
         for found in sweep(host or (*BROWSERS, "wasmtime"), name, sweeps.device_here()):
             print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
-            run.merge([found], KEY)
+            run.save([found])

@@ -18,7 +18,6 @@ from benchmarks.options import Host, Runs, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
-    SESSION_KEY,
     counted,
     named,
     page,
@@ -68,4 +67,4 @@ def main(
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
         for row in sessions(host, paths["good"], name, runs, seconds):
-            run.keep(row, SESSION_KEY)
+            run.keep(row)

@@ -41,7 +41,6 @@ from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import key_of, space_of
 
-KEY = ("part", "host", "model", "device", "kernel", "seconds")
 #: Kernels with a smaller share of the model's time are not swept.
 LEAST_SHARE = 0.02
 #: Shares of headroom are not told below this gain: it is within the noise.
@@ -223,4 +222,4 @@ def main(
             else:
                 found = (session(name, each, models, device, s) for s in seconds or SECONDS)
             for row in found:
-                run.keep({"kernel": "", "seconds": 0, **row}, KEY)
+                run.keep({"kernel": "", "seconds": 0, **row})

@@ -25,7 +25,7 @@ from benchmarks.models.agreement import example
 from benchmarks.options import Host, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
-from benchmarks.tuning.sessions import SESSION_KEY, Session, named, page
+from benchmarks.tuning.sessions import Session, named, page
 from lab.timing import WARM_MS, timer_of, turn, warm_up
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
@@ -136,4 +136,4 @@ def main(
     every: Annotated[float, typer.Option(help="Mean seconds between inferences.")] = 0.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        run.keep(p95(host, paths["good"], name, seconds, every), SESSION_KEY)
+        run.keep(p95(host, paths["good"], name, seconds, every))

@@ -14,7 +14,7 @@ from benchmarks.options import Host, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.browser_memory import Sampled, resting
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
-from benchmarks.tuning.sessions import SESSION_KEY, page, tune
+from benchmarks.tuning.sessions import page, tune
 from tilewright.bundle import open_bundle
 
 #: Seconds for which the memory of a page that rests is sampled.
@@ -49,4 +49,4 @@ def main(
     seconds: SessionSeconds = 20.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        run.keep(memory(host, paths["good"], name, seconds), SESSION_KEY)
+        run.keep(memory(host, paths["good"], name, seconds))

@@ -20,7 +20,6 @@ from benchmarks.options import Host, Runs, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
-    SESSION_KEY,
     STARTS,
     kernel_bundle,
     page,
@@ -95,4 +94,4 @@ def main(
 ) -> None:
     for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(start_of(host, name, first, seconds, runs), SESSION_KEY)
+            run.keep(start_of(host, name, first, seconds, runs))

@@ -21,7 +21,6 @@ from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
     BUILT,
-    SESSION_KEY,
     STARTS,
     counted,
     evaluation_of,
@@ -71,4 +70,4 @@ def main(
 ) -> None:
     for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(session(host, name, first, seconds), SESSION_KEY)
+            run.keep(session(host, name, first, seconds))

@@ -16,7 +16,6 @@ from benchmarks.common import Run
 from benchmarks.options import among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import SESSION_KEY
 from lab.paper_spaces import PAPER
 from tilewright.tuning.candidates import build, space_of
 
@@ -51,4 +50,4 @@ def main(
     kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     for name in kernel or PAPER:
-        run.keep(server(name), SESSION_KEY)
+        run.keep(server(name))

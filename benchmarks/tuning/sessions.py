@@ -40,8 +40,6 @@ EVALUATION = (
     "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms", "evaluation_stages",
     "longest_stages",
 )  # fmt: skip
-#: Of a row: a later run of the same replaces it.
-SESSION_KEY = ("host", "subject", "start")
 #: The number in `Session.used` for the bundle's own kernel.
 BUILT = -1
 

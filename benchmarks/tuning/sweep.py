@@ -44,7 +44,6 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.strategies import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
-KEY = ("host", "kernel", "device")
 #: Rounds of all candidates; the first do not count, since engines still recompile hot functions.
 #: (round, factor): after that round, candidates slower than the best by that factor are dropped.
 ROUNDS, WARM_ROUNDS = 16, 2
@@ -271,7 +270,7 @@ def optimum_of(rows: Sequence[Row], host: str, name: str, space: Space) -> Sched
     """The fastest candidate of this space (same checksum), for this class of devices."""
     wanted = (host, name, space.device.id, space.checksum)
     for r in rows:
-        if tuple(r[k] for k in (*KEY, "checksum")) == wanted:
+        if (r["host"], r["kernel"], r["device"], r["checksum"]) == wanted:
             return schedule_from_json(r["optimum"]["schedule"])
     command = f"--host {host} --kernel {shlex.quote(name)} --device {space.device.id}"
     raise SystemExit(
@@ -340,7 +339,7 @@ def main(
             rows = list(cross(name, known, swept()))
             for row in rows:
                 run.show(row)
-            run.merge(rows, KEY, part="shapes")
+            run.save(rows, part="shapes")
             continue
         for each in kernel or SUBJECTS:
-            run.merge([measure(name, each, known)], KEY)
+            run.save([measure(name, each, known)])

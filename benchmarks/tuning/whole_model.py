@@ -20,7 +20,6 @@ from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
     BUILT,
-    SESSION_KEY,
     STARTS,
     evaluation_of,
     page,
@@ -59,4 +58,4 @@ def main(
 ) -> None:
     with bundles(model, net, shape, list(STARTS)) as (name, paths):
         for first in start or STARTS:
-            run.keep(whole(host, paths, name, first, seconds), SESSION_KEY)
+            run.keep(whole(host, paths, name, first, seconds))

@@ -53,7 +53,6 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
 
-KEY = ("host", "kernel", "device", "start", "order", "budget", "seed")
 #: Kernels that sessions begin with, and orders of the others: see above.
 BEGINNINGS, ORDERS = ("poor", "median"), ("model", "random")
 #: Candidates of the sweep that are timed again beside those in use.
@@ -247,4 +246,4 @@ def main(
                 except Unclear as error:
                     print(f"{each}, {first}, {how} {seed} left out: {error}", flush=True)
                 else:
-                    run.keep(same | row, KEY)
+                    run.keep(same | row)

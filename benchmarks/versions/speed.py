@@ -184,13 +184,10 @@ def main(
     print(f"geometric mean {mean:.3f} of {len(rows)}")
     if only:
         return
-    before = before or commit(other)
-    if gpu:
-        rows = [{"host": host, **row} for row in rows]
-        facts = {"before": before, "machine": nvidia_machine()}
-        run.merge(rows, ("host", "subject"), part="gpu", **facts)
-    else:
-        run.save(rows, host=host, threads=threads, before=before)
+    facts: Row = {"before": before or commit(other)}
+    facts |= {"machine": nvidia_machine()} if gpu else {"host": host, "threads": threads}
+    rows = [{"host": host, **row} for row in rows]
+    run.save(rows, part="gpu" if gpu else "", facts=facts)
 
 
 @contextmanager

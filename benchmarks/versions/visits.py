@@ -104,4 +104,4 @@ def main(
                     urls = {"now": now.url, "before": before.url}
                     rows.append(row(browser, name, visited(browser, urls, visits, runs)))
                 run.show(rows[-1])
-    run.save(rows, before=commit(other))
+    run.save(rows, facts={"before": commit(other)})

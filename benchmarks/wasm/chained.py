@@ -49,4 +49,4 @@ def main(
     run: Run, kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None
 ) -> None:
     for name in kernel or SUBJECTS:
-        run.keep(measure(name), ("kernel", "cpu"))
+        run.keep(measure(name))

@@ -35,7 +35,6 @@ from tilewright.targets.simd.contraction import ContractionSchedule, walked
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule
 
-KEY = ("host", "kernel", "way", "device", "cpu")
 KERNELS = ("K0", "K1")
 #: Runs of a schedule in a round, and of the peak.
 RUNS = 2
@@ -142,4 +141,4 @@ def main(
             for row in rows:
                 shown = ("host", "kernel", "way", "n", "share", "spread", "share_fastest")
                 print(*(row.get(key) for key in shown), flush=True)
-            run.merge(rows, KEY)
+            run.save(rows)

@@ -46,7 +46,6 @@ from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.strategies import lower
 
 HOSTS = ("chromium", "firefox", "node")
-KEY = ("host", "kernel", "set")
 VARIANT = "x86"
 #: The convolution: 64 channels, 56x56, windows of 3x3.
 LAYER = LAYERS[1]
@@ -235,4 +234,4 @@ def main(
             rows = measure(engine, name, steps()[name](), compiles, warm, rounds)
             for row in rows:
                 run.show(row)
-            run.merge(rows, KEY)
+            run.save(rows)

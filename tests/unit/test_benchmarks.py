@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from test_layers import PACKAGE
 
 from benchmarks import __main__ as runner
-from benchmarks import records
+from benchmarks import common, records
 from benchmarks.catalogue import CATALOGUE
 from benchmarks.report.page import benchmark_of
 from benchmarks.tuning import forecast
@@ -63,6 +64,42 @@ def test_result_files_have_the_names_of_their_benchmarks() -> None:
     """`wasm.kernels.json`, and with a part `tuning.sweep.shapes.json`; pictures likewise."""
     for path in (FOLDER / "results").glob("*.[js][sv]*"):
         assert benchmark_of(path.name) in CATALOGUE or path.name.startswith("lab."), path.name
+
+
+def test_stored_rows_differ_in_their_key() -> None:
+    """So a new row replaces one row; and what stores rows one by one has a key."""
+    for path in (FOLDER / "results").glob("*.json"):
+        known = CATALOGUE.get(benchmark_of(path.stem))
+        if known and known.key:
+            found = json.loads(path.read_text())["rows"]
+            seen = [tuple(row.get(field) for field in known.key.split()) for row in found]
+            assert len(set(seen)) == len(seen), path.name
+    for name, known in CATALOGUE.items():
+        text = (FOLDER / f"{name.replace('.', '/')}.py").read_text()
+        assert known.key or "run.keep(" not in text, name
+
+
+def test_a_row_replaces_the_stored_one_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    run = common.Run("wasm.passes", commit="a")
+    first = {"host": "x", "kernel": "K0", "set": "s", "ms": 1}
+    run.save([first, first | {"kernel": "K1"}], facts={"more": 5})
+    run.keep(first | {"ms": 2})
+    common.Run("wasm.passes", writes=False).keep(first | {"ms": 3})
+    assert [(r["kernel"], r["ms"]) for r in common.rows_of("wasm.passes")] == [("K1", 1), ("K0", 2)]
+    # a row of a version that did not tell the device goes with the first of its host and kernel
+    old = {"host": "x", "kernel": "K"}
+    stored = {"date": "", "commit": "", "machine": {"cpu": ""}, "rows": [old]}
+    records.write(tmp_path / "tuning.sweep.json", stored)
+    for device in ("a", "b", "a"):
+        common.Run("tuning.sweep").save([old | {"device": device}])
+    assert [r["device"] for r in common.rows_of("tuning.sweep")] == ["b", "a"]
+    whole = common.Run("wasm.kernels", commit="b")
+    whole.save([{"ms": 1}, {"ms": 2}], part="p")
+    whole.save([{"ms": 3}], part="p", facts={"commit": "c"})
+    assert [(r["ms"], r["commit"]) for r in common.rows_of("wasm.kernels.p")] == [(3, "c")]
 
 
 def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:

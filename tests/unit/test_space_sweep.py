@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import common, optimum
+from benchmarks import optimum
 from benchmarks.report import spaces as report
 from benchmarks.tuning import sweep as sweeps
 from lab.primitives.table import untuned
@@ -139,19 +138,6 @@ def test_the_optimum_is_of_the_same_class_and_space() -> None:
         with pytest.raises(SystemExit, match=DEVICE.id) as told:
             sweeps.optimum_of(rows, "x", "K", space)
         assert f"tuning.sweep --host x --kernel K --device {DEVICE.id}" in str(told.value)
-
-
-def test_sweeps_of_several_classes_lie_beside_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was stored before classes were told goes with the first row of its host and kernel."""
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
-    for device in (None, "a", "b", "a"):
-        told = {} if device is None else {"device": device}
-        key = sweeps.KEY if told else sweeps.KEY[:2]
-        common.Run("tuning.sweep").merge([{"host": "x", "kernel": "K", **told}], key)
-    path = tmp_path / "tuning.sweep.json"
-    assert [r["device"] for r in json.loads(path.read_text())["rows"]] == ["b", "a"]
 
 
 def test_one_choice_for_all_engines() -> None:
