@@ -116,7 +116,7 @@ def _gained(ratio: float) -> float:
 
 # ---- without the default -------------------------------------------------------------------------
 
-#: The stages of a trial, as docs/tuning-loop.md has them.
+#: The stages of a trial, as docs/tuner-api.md has them.
 STAGES = ("prepare", "incumbent", "build", "look", "warm", "check", "pairs", "confirm", "undecided")
 
 

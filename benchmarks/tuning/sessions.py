@@ -167,7 +167,7 @@ def named(devices: Sequence[str]) -> str:
 def evaluation_of(trials: Sequence[Row]) -> Row:
     """Milliseconds of the trials of one session: median, 95th percentile by rank, and most.
 
-    stages: of the mean trial, and of the longest one (docs/tuning-loop.md)
+    stages: of the mean trial, and of the longest one (docs/tuner-api.md)
     """
     if not trials:
         return dict.fromkeys(EVALUATION)
