@@ -50,7 +50,8 @@ def corun(
     max_slowdown: Annotated[
         float,
         typer.Option(
-            help="The bound: the time of a critical request, as a multiple of its time alone."
+            help="The bound: the longest time of a critical request, as a multiple of its time "
+            "when nothing else runs."
         ),
     ] = 1.05,
     also: Annotated[
@@ -58,22 +59,25 @@ def corun(
         typer.Option(
             "--critical",
             metavar="FILE[,NAME=VALUE...]",
-            help="A further critical model with its own max_slowdown, deadline, rate or priority"
-            " (larger goes first). Values that are not given are those of the first model. "
-            "Repeatable.",
+            help="A further critical model, with a max_slowdown, deadline, rate or priority of its "
+            "own (larger priorities go first). The first model has the defaults. Repeatable.",
         ),
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Milliseconds from a request to its answer.")
+        float | None, typer.Option(help="Milliseconds within which a request must be answered.")
     ] = None,
     rate: Annotated[
-        float, typer.Option(help="Critical requests per second; 0: one after the other.")
+        float,
+        typer.Option(help="Critical requests per second; 0: each begins when the last one ends."),
     ] = 20.0,
-    arrival: Annotated[str, typer.Option(help="With --rate: uniform or poisson.")] = "poisson",
+    arrival: Annotated[
+        str, typer.Option(help="With --rate: uniform or poisson (random).")
+    ] = "poisson",
     clients: Annotated[
         int,
         typer.Option(
-            min=1, help="Clients of each normal model. A client asks again when it has its answer."
+            min=1,
+            help="Number of clients of each normal model; each asks again when it has its answer.",
         ),
     ] = 1,
     sms: Annotated[
@@ -81,19 +85,23 @@ def corun(
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Length of the run.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 0,
-    policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    policy: Annotated[
+        str,
+        typer.Option(help="How models share the GPU. Others than tilewright are for comparison."),
+    ] = "tilewright",
     max_concurrent: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="The most normal models that run at once; 0: all. By default as many as the "
-            "bounds allow: all, 2 or 1.",
+            help="How many normal models may run at once; 0: all. By default as many as the bounds "
+            "allow: all, 2 or 1.",
         ),
     ] = None,
     phases: Annotated[
         int,
         typer.Option(
-            min=1, help="Parts of the critical model; each has its own budget of normal work."
+            min=1,
+            help="Number of parts of the critical model; each has its own budget of normal work.",
         ),
     ] = 1,
     l2_persistence: Annotated[
@@ -105,12 +113,9 @@ def corun(
     ] = False,
     curves: Annotated[
         Path | None,
-        typer.Option(
-            help="A file with slowdown curves. It is read if it exists, and new measurements are"
-            " added."
-        ),
+        typer.Option(help="A file that keeps measured slowdown curves for the next run."),
     ] = None,
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
+    device: Annotated[str, typer.Option(help=f"Where to run: {', '.join(DEVICES)}.")] = DEVICES[0],
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto (JSON).")] = None,
     timeline: Annotated[
         Path | None, typer.Option(help="Write a timeline of the multiprocessors (SVG).")
@@ -180,12 +185,15 @@ def corun(
 
 def broker(
     path: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to serve.")],
-    policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    policy: Annotated[
+        str,
+        typer.Option(help="How models share the GPU. Others than tilewright are for comparison."),
+    ] = "tilewright",
     sms: Annotated[
         int | None,
         typer.Option(min=2, help="Number of multiprocessors; by default those of the GPU."),
     ] = None,
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
+    device: Annotated[str, typer.Option(help=f"Where to run: {', '.join(DEVICES)}.")] = DEVICES[0],
     as_json: Json = False,
 ) -> Answer:
     """Let the models of several processes share one GPU, until Ctrl-C."""

@@ -51,7 +51,7 @@ def upgrade(db: Db = DEFAULT, as_json: Json = False) -> Answer:
 
 @app.command()
 def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
-    """Print how many keys, reports and winners it has."""
+    """Print how many keys, reports and winners the database has."""
     del as_json
     from tilewright.store import KernelStore
 
@@ -103,7 +103,8 @@ def import_(
 @app.command()
 def gc(
     days: Annotated[
-        int | None, typer.Option(min=0, help="Delete reports that are older; 90 if not given.")
+        int | None,
+        typer.Option(min=0, help="Delete reports that are older than this; by default 90."),
     ] = None,
     force: Annotated[
         bool,

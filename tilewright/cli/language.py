@@ -38,38 +38,48 @@ LanguageModelFile = Annotated[
     ),
 ]
 Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]
-System = Annotated[str | None, typer.Option(help="What the model is told before the chat.")]
+System = Annotated[str | None, typer.Option(help="Instructions for the model, before the chat.")]
 Temperature = Annotated[
-    float, typer.Option(help="How random the choice is; 0 takes the likeliest token.")
+    float, typer.Option(help="How random the choice of tokens is; 0 takes the likeliest one.")
 ]
-TopK = Annotated[int, typer.Option(help="Choose among so many tokens; 0: all.")]
-TopP = Annotated[float, typer.Option(help="Choose among those of this probability together.")]
+TopK = Annotated[int, typer.Option(help="Choose among this many of the likeliest tokens; 0: all.")]
+TopP = Annotated[
+    float,
+    typer.Option(help="Choose among the likeliest tokens that together have this probability."),
+]
 MinP = Annotated[
-    float, typer.Option(help="Leave out tokens below this share of the likeliest one's.")
+    float,
+    typer.Option(help="Leave out tokens whose probability, over the likeliest one's, is less."),
 ]
-Penalty = Annotated[float, typer.Option(help="Makes tokens of the last 64 less likely; 1: not.")]
+Penalty = Annotated[
+    float, typer.Option(help="Makes tokens among the last 64 less likely; 1 changes nothing.")
+]
 FrequencyPenalty = Annotated[
     float,
-    typer.Option(help="Is subtracted from a token's logit for each time that the answer has it."),
+    typer.Option(help="Subtracted from a token's logit for each time that the answer has it."),
 ]
 PresencePenalty = Annotated[
-    float, typer.Option(help="Is subtracted once from logits of tokens that the answer has.")
+    float, typer.Option(help="Subtracted once from the logit of each token that the answer has.")
 ]
 LogitBias = Annotated[
     list[str] | None,
-    typer.Option(metavar="ID=NUMBER", help="Is added to the logit of a token; repeatable."),
+    typer.Option(metavar="ID=NUMBER", help="Added to the logit of a token; repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Of the random choice.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random choice.")]
 Stops = Annotated[
     list[str] | None, typer.Option("--stop", help="A text that ends the answer; repeatable.")
 ]
 Context = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens that fit, by default 4096 if the model allows it."),
+    typer.Option(
+        min=1,
+        help="Number of tokens that the caches hold: 4096, or what the model was trained for if "
+        "that is less.",
+    ),
 ]
 Host = Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Number of threads; by default as many as cores.")
+    int | None, typer.Option(min=1, help="Number of threads; by default one per core.")
 ]
 Cache = Annotated[
     Path | None, typer.Option(help="Where built models are kept, by default the user's cache.")
@@ -78,7 +88,7 @@ Cache = Annotated[
 
 def generate(
     model: LanguageModelFile,
-    prompt: Annotated[str, typer.Option(help="The text to go on with, or a user's message.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue, or a user's message.")],
     chat: Annotated[
         bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
     ] = False,

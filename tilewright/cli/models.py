@@ -84,19 +84,21 @@ def build(
     bank: Bank = None,
     context: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a language model: the number of tokens that its caches hold."),
+        typer.Option(min=1, help="For language models: the number of tokens that the caches hold."),
     ] = None,
     weights: WeightBits = None,
     caches: Annotated[
         int | None,
         typer.Option(
-            help="Of a language model: bits of the numbers in its caches on WebAssembly, 16 or 32. "
-            "By default 16."
+            help="For language models: bits of a number in the caches on WebAssembly, 16 (the "
+            "default) or 32."
         ),
     ] = None,
     asset: Annotated[
         list[Path] | None,
-        typer.Option(help="A file for the page, such as a tokenizer; repeatable."),
+        typer.Option(
+            help="A file to put into the bundle for the page, such as a tokenizer; repeatable."
+        ),
     ] = None,
     static: Annotated[
         bool,
@@ -106,12 +108,12 @@ def build(
     ] = False,
     classes: Annotated[
         list[str] | None,
-        typer.Option(help="With --static: a class of devices; repeatable. By default all."),
+        typer.Option(help="With --static: only for this class of devices; repeatable."),
     ] = None,
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"With --static: what is tuned for, {', '.join(OBJECTIVES)}. By default latency."
+            help=f"With --static: what to tune for, {', '.join(OBJECTIVES)}. By default latency."
         ),
     ] = None,
     client: Client = False,
@@ -246,7 +248,7 @@ def _features(adapter: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def show(
     model: ModelFile,
-    stage: Annotated[str, typer.Option(help=f"Which stage: {', '.join(STAGES)}.")] = "graph",
+    stage: Annotated[str, typer.Option(help=f"The stage to print: {', '.join(STAGES)}.")] = "graph",
     shape: Shapes = None,
     bucket: Buckets = None,
     extent: Extents = None,
@@ -434,7 +436,7 @@ def relink(
     winners: Annotated[
         Path,
         typer.Option(
-            help='A JSON file, of `tune --save` or {"spec number": schedule or candidate, …}.'
+            help='A JSON file: from `tune --save`, or {"kernel number": candidate or schedule, …}.'
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],

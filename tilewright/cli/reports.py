@@ -37,7 +37,7 @@ def preview(
         Path | None,
         typer.Option(metavar="FOLDER", help="The bundle; by default a small example."),
     ] = None,
-    host: Annotated[str, typer.Option(help=f"Where: {', '.join(PAGES)}.")] = "chromium",
+    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(PAGES)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
     as_json: Json = False,
 ) -> Answer:

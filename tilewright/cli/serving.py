@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 def serve(
     bundles: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BUNDLE...", help="Folders, or NAME=FOLDER."),
+        typer.Argument(metavar="BUNDLE...", help="Folders of bundles, or NAME=FOLDER."),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")
+    ] = 8000,
     isolation: Annotated[
         bool, typer.Option(help="Send the headers that threads need (COOP, COEP).")
     ] = True,
@@ -49,16 +51,15 @@ def serve(
         typer.Option(
             metavar="FILE|URL",
             envvar="TILEWRIGHT_STORE",
-            help="Database of kernel votes, as for `db`. Without one, reports of devices are "
-            "refused.",
+            help="The kernel database, as for `db`. Without one, reports of devices are refused.",
         ),
     ] = "",
     source_key: Annotated[
         str,
         typer.Option(
             envvar="TILEWRIGHT_SOURCE_KEY",
-            help="Secret that several servers of one store share. Without it, each server makes "
-            "its own at every start.",
+            help="A secret that all servers of a store share, so that they count a network once. "
+            "By default random at each start.",
         ),
     ] = "",
     allow_origin: Annotated[
@@ -73,8 +74,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A reverse proxy, or a network of them such as 10.0.0.0/8, that names its "
-            "visitors' addresses (X-Forwarded-For). Without it, all visitors of the proxy "
+            help="The address of a reverse proxy that names its visitors in X-Forwarded-For, or a "
+            "network of proxies such as 10.0.0.0/8. Without it, all visitors of the proxy "
             "count as one. Repeatable.",
         ),
     ] = None,
@@ -88,15 +89,19 @@ def serve(
     ] = None,
     compile_workers: Annotated[
         int,
-        typer.Option(min=0, max=64, help="Number of processes that make candidates; 0: a thread."),
+        typer.Option(
+            min=0,
+            max=64,
+            help="Number of processes that compile candidates; 0: one thread of the server.",
+        ),
     ] = 1,
     cache: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             envvar="TILEWRIGHT_CACHE",
-            help="Folder for bundles that start with the voted kernels; servers of a site can "
-            "share it. By default in the user's cache folder.",
+            help="Folder for bundles with the kernels that devices voted for; servers of a site "
+            "can share it. By default in the user's cache folder.",
         ),
     ] = None,
     corun: Annotated[

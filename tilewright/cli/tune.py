@@ -46,7 +46,7 @@ Plain = dict[str, Any]
 
 def tune(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
-    host: Annotated[str, typer.Option(help=f"Where: {', '.join(TUNERS)}.")] = "chromium",
+    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(TUNERS)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 30,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
