@@ -4,7 +4,7 @@
 export const LANGUAGE = {
   /**
    * Loads a model and lets it answer, one chat after the other: texts and facts, or the codes of errors.  `after`: pieces of text after which an answer is
-   * aborted.
+   * aborted; `call`: the model's function.
    */
   answers: ({ page }, { url, chats, options = {}, load = {} }) => page.evaluate(async (url, chats, options, load) => {
     const { languageModel } = await import(new URL('/language/language.js', location.href).href);
@@ -14,7 +14,7 @@ export const LANGUAGE = {
       for (const chat of chats) {
         const control = new AbortController();
         const { after = Infinity, ...more } = { ...options, ...chat.options };
-        const answer = typeof chat.text === 'string' ? lm.complete(chat.text, { ...more, signal: control.signal }) : lm.chat(chat.text, { ...more, signal: control.signal });
+        const answer = lm[chat.call ?? (typeof chat.text === 'string' ? 'complete' : 'chat')](chat.text, { ...more, signal: control.signal });
         let [error, pieces] = ['', 0];
         try {
           for await (const _ of answer) if (++pieces === after) control.abort();

@@ -1,4 +1,4 @@
-"""A tiny language model without training, for pages: its bundle, and bundles that lack something.
+"""Tiny language models without training, for pages: their bundles, and bundles that lack something.
 
 Input: a folder for files.  Output: bundles.
 """
@@ -9,9 +9,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
+from helpers import encoder_decoders
+from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.vocabularies import merges
 
+from tilewright.api.language_bundles import compile_language, open_source
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend.gguf import GgufModel
@@ -19,7 +23,7 @@ from tilewright.frontend.language import ROWS
 from tilewright.language import gguf_text
 
 SIZE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "words": 300}
-ROOM = 128
+ROOM, ROOM_OF_PROMPTS = 128, 40
 #: What a page must show and not do.
 HOSTILE = '<img src=x onerror="globalThis.hacked={}">'
 
@@ -55,6 +59,21 @@ def made(folder: Path, hostile: bool = False, textless: bool = False, untold: bo
     )
     write(compile_model(model, options).contents, folder / "bundle")
     return Made(model, folder / "bundle", files)
+
+
+def translator(folder: Path) -> Path:
+    """The bundle of an encoder-decoder model, which has an integer type for its weights."""
+    tiny = encoder_decoders.Tiny("int8", words=300, layers=1)
+    source = folder / "tiny"
+    source.mkdir(parents=True)
+    onnx.save(encoder_decoders.encoder(tiny), source / "encoder_model.onnx")
+    onnx.save(encoder_decoders.decoder(tiny), source / "decoder_model.onnx")
+    settings = {"decoder_start_token_id": 5, "n_positions": ROOM_OF_PROMPTS}
+    (source / "config.json").write_text(json.dumps(settings))
+    write_text(source, merges())
+    options = Options(targets=("wasm", "wgsl"))
+    write(compile_language(open_source(source), options).contents, folder / "bundle")
+    return folder / "bundle"
 
 
 def _hostile(files: dict[str, bytes]) -> dict[str, bytes]:

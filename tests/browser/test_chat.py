@@ -97,6 +97,22 @@ def test_from_the_card_to_an_answer(visit: Visit, site: Site) -> None:
 
 
 @pytest.mark.by_turns
+def test_a_model_that_does_not_chat(visit: Visit, tmp_path: Path) -> None:
+    """It says so, and writes a text from each message alone."""
+    with serving({"translator": language_model.translator(tmp_path)}) as site:
+        page = loaded(visit, site)
+        found = page.do("chat")
+        rows = language_model.ROOM_OF_PROMPTS
+        assert found["card"][2] == f"writes a new text from up to {rows} tokens"
+        assert "does not chat" in found["hint"]
+        first = say(page, "the cat")["messages"][1]
+        assert first["text"]
+        assert say(page, "hello")["messages"][2]["text"] == "hello"
+        assert say(page, "the cat")["messages"][5]["text"] == first["text"]
+        assert page.do("log")["errors"] == []
+
+
+@pytest.mark.by_turns
 def test_stop_again_edit_and_clear(visit: Visit, site: Site) -> None:
     page = loaded(visit, site)
     first = say(page, "the cat")["messages"][1]

@@ -30,8 +30,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def site(tiny: Made) -> Iterator[Site]:
-    with serving({"tiny": tiny.bundle}) as running:
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return language_model.translator(tmp_path_factory.mktemp("translator"))
+
+
+@pytest.fixture(scope="module")
+def site(tiny: Made, translator: Path) -> Iterator[Site]:
+    with serving({"tiny": tiny.bundle, "translator": translator}) as running:
         yield running
 
 
@@ -80,6 +85,56 @@ def test_answers_on_webgpu_are_those_of_python(
     load = {"device": "webgpu"}
     found = page.do("answers", url=site.bundle("tiny"), chats=chats(first), load=load)
     answers_as_python(found, python)
+
+
+#: The likeliest text twice, the first time aborted; a drawn one; texts that do not fit.
+TEXTS: list[dict[str, Any]] = [
+    {"call": "generate", "text": "the cat", "options": {"most": 12, "after": 3}},
+    {"call": "generate", "text": "the cat", "options": {"most": 12}},
+    {"call": "generate", "text": "hello the cat", "options": {"most": 12, **CHOICE}},
+    {"call": "generate", "text": "a " * language_model.ROOM_OF_PROMPTS, "options": {}},
+    {"call": "generate", "text": "the cat", "options": {"most": 99}},
+    {"call": "generate", "text": "", "options": {}},
+]
+
+
+def new_texts_as_python(found: list[dict[str, Any]], bundle: Path) -> None:
+    with tw.language_model(bundle, threads=1) as python:
+        likely = python.generate("the cat", 12)
+        drawn = python.generate("hello the cat", 12, temperature=1.5, top_k=0, min_p=0, seed=5)
+        for answer, wanted in zip(found[1:3], (likely, drawn), strict=True):
+            text = "".join(wanted)
+            assert (answer["ids"], answer["text"]) == (wanted.ids, text)
+            assert (answer["promptTokens"], answer["ended"]) == (len(wanted.prompt), wanted.ended)
+        assert found[0]["ids"][:3] == likely.ids[:3]
+        # an aborted answer's prompt was computed
+        assert [each["reusedTokens"] for each in found[:3]] == [0, len(likely.prompt), 0]
+    errors = [answer["error"] for answer in found]
+    assert errors == ["AbortError", "", "", "context-full", "context-full", "input"]
+    assert len(found[4]["ids"]) == language_model.ROOM_OF_PROMPTS
+
+
+@pytest.mark.by_turns
+def test_new_texts_are_those_of_python(visit: Visit, site: Site, translator: Path) -> None:
+    page = visit(site.blank)
+    new_texts_as_python(page.do("answers", url=site.bundle("translator"), chats=TEXTS), translator)
+    for call, text in (("chat", HELLO), ("complete", "the cat")):
+        asked = [{"call": call, "text": text, "options": {}}]
+        refused = page.do("answers", url=site.bundle("translator"), chats=asked)
+        assert refused["code"] == "input"
+        assert "encoder-decoder" in refused["message"]
+        assert "generate" in refused["hint"]
+    assert page.do("log")["errors"] == []
+
+
+@pytest.mark.browser
+def test_new_texts_on_webgpu_are_those_of_python(
+    gpu_visit: Visit, site: Site, translator: Path
+) -> None:
+    page = gpu_visit(site.blank)
+    load = {"device": "webgpu"}
+    found = page.do("answers", url=site.bundle("translator"), chats=TEXTS, load=load)
+    new_texts_as_python(found, translator)
 
 
 @pytest.mark.by_turns

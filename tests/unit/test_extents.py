@@ -168,7 +168,7 @@ def test_longer_than_the_bound_and_empty(fused: Built) -> None:
         host = make(fused.path)
         with pytest.raises(InputError, match="larger than the largest bucket"):
             host.run(tokens(MOST + 1))
-        with pytest.raises(InputError, match="empty along a dimension"):
+        with pytest.raises(InputError, match="empty in dimension n"):
             host.run(tokens(0))
 
 

@@ -140,7 +140,7 @@ function makeEngine(link, info, parts, near) {
       const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.mapState);
       if (given) return (given.frame ? await import('./frames.js') : link.here ?? await import('./gpu_buffers.js')).runOn(run, info, inputs, options, link);
       const start = performance.now();
-      const { tensors, sizes } = checkInputs(info.inputs, inputs);
+      const { tensors, sizes } = checkInputs(info, inputs);
       const plan = pickPlan(info.plans, sizes);
       const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
       const own = open ? tensors.map(copied) : tensors;

@@ -15,7 +15,7 @@ import type {
 // Functions of tensors.js.
 
 /** Checks all inputs of a run; throws `input`.  Arrays of the right type are not copied.  `sizes`: those of the named dimensions. */
-export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
+export type CheckInputs = (info: Pick<Info, 'inputs' | 'dims'>, inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
 /** The outputs of a run, with shapes for these sizes and the caller's `into` arrays; throws `input` if an array does not fit. */
 export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, any>) => Wanted[];
 /** The index of the smallest plan that fits these sizes (plans are sorted, smallest first); throws `input` if none does. */
@@ -240,7 +240,7 @@ export type Fits = (value: unknown, dtype: Declared, range?: [number, number]) =
 /** The shape of an array without one: at most one dimension may be open. */
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Checks a shape against the manifest, and adds the sizes of its named dimensions to `sizes`. */
-export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
+export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes, dims: Record<string, number[]>) => void;
 export type InputError = (info: { name: string }, problem: string, hint: string, facts: ErrorFacts, kind?: 'Input' | 'Output' | 'State') => Error;
 /** Reads bundle.json and the manifest. */
 export type Inspect = (url: string | URL, options?: Pick<Limits, 'key' | 'name' | 'verify'>) => Promise<Manifest & { digest: string }>;

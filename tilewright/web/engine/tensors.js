@@ -63,7 +63,7 @@ export function requireOptions(of, options, known) {
 }
 
 /** @type {T.CheckInputs} */
-export function checkInputs(infos, inputs) {
+export function checkInputs({ inputs: infos, dims }, inputs) {
   Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
   /** Without a prototype, since dimensions may have any name. @type {T.Sizes} */
   const sizes = Object.create(null);
@@ -75,7 +75,7 @@ export function checkInputs(infos, inputs) {
     const boxed = typeof input === 'object' && 'data' in input;
     const data = convert(info, boxed ? input.data : /** @type {T.InputData} */ (input));
     const shape = boxed && input.shape ? [...input.shape] : inferShape(info, data.length);
-    checkShape(info, shape, data.length, sizes);
+    checkShape(info, shape, data.length, sizes, dims);
     return { shape, data };
   });
   return { tensors, sizes };
@@ -139,7 +139,7 @@ function inferShape(info, elements) {
 }
 
 /** @type {T.CheckShape} */
-function checkShape(info, shape, elements, sizes) {
+function checkShape(info, shape, elements, sizes, dims) {
   const fail = (/** @type {string} */ what) => inputError(info, `${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
     'Give what the shape says, row by row', { expected: info.shape, found: shape, elements });
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
@@ -147,7 +147,7 @@ function checkShape(info, shape, elements, sizes) {
     const size = shape[axis];
     if (size === entry) return;
     if (typeof entry === 'number' || !(Number.isInteger(size) && size >= 0)) throw fail('has the wrong size');
-    if (size === 0) throw fail(`is empty in dimension ${entry}`);
+    if (!size && dims[entry][0]) throw fail(`is empty in dimension ${entry}`);
     const there = sizes[entry] ??= size;
     if (there !== size) throw fail(`disagrees with another input on dimension ${entry} (there ${there}, here ${size})`);
   });

@@ -6,6 +6,7 @@ import { EngineError, inspect, load } from '../engine/engine.js';
 import { asEngineError, requireCount, typed } from '../engine/errors.js';
 import { generate } from '../engine/generate.js';
 import { requireOptions } from '../engine/tensors.js';
+import { fromPrompt, promptRoom } from './from_prompt.js';
 import { isPlain, makeSampler, samplingOf } from './sampling.js';
 import { TextStream } from './text_stream.js';
 import { openTextThread } from './text_thread.js';
@@ -14,6 +15,7 @@ export { EngineError };
 
 const [TOKENIZER, LANGUAGE] = ['tokenizer.json', 'language.json'];
 const IDS = 'input_ids';
+const SPACE = 0x20;
 const OPTIONS = 'frequencyPenalty, logitBias, minP, most, penalty, presencePenalty, recent, seed, signal, stop, temperature, topK, topP';
 
 /** Whether a bundle is a language model with its text files, by its manifest. @param {Pick<T.Manifest, 'inputs' | 'assets'>} manifest */
@@ -46,11 +48,17 @@ export const languageModel = (url, options = {}) => typed(options.signal, async 
   }
 });
 
+/** Tokens that fit: prompt and answer together, or of an encoder-decoder model the prompt. @type {Language.ContextOf} */
+export const contextOf = (manifest) => promptRoom(manifest) || (manifest.states[0]?.shape.at(-2) ?? 0);
+
+/** What a model does with a prompt, by its manifest. @type {Language.KindOf} */
+export const kindOf = (manifest) => (promptRoom(manifest) ? 'encoder-decoder' : 'decoder');
+
 /** A model on a device, and the tokens that its caches hold; the entry's types leave it out. @implements {Language.LanguageModel} */
 export class Model {
   /** @type {Language.TextThread} */
   #text;
-  /** What the caches hold, from the first token on. @type {number[]} */
+  /** What the caches hold, from the first token on; of an encoder-decoder model the prompt. @type {readonly number[]} */
   #held = [];
   /** Lost devices so far: after each the caches are empty. @type {number | undefined} */
   #losses;
@@ -63,18 +71,25 @@ export class Model {
     this.#losses = engine.parts.losses;
     const { name, template } = text.description;
     this.name = name;
-    this.chats = template !== null;
-    /** @type {number} */
-    this.context = engine.parts.program.states[0]?.shape.at(-2) ?? 0;
+    this.kind = kindOf(engine.info);
+    this.chats = template !== null && this.kind === 'decoder';
+    this.context = contextOf({ ...engine.info, states: engine.parts.program.states });
   }
 
   /** @param {readonly Language.Message[]} messages @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
   chat(messages, options = {}) {
+    this.#requireDecoder('chat');
     return this.#answer(messages, options);
   }
 
   /** @param {string} prompt @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
   complete(prompt, options = {}) {
+    this.#requireDecoder('go on with a text');
+    return this.#answer(prompt, options);
+  }
+
+  /** @param {string} prompt @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
+  generate(prompt, options = {}) {
     return this.#answer(prompt, options);
   }
 
@@ -88,6 +103,12 @@ export class Model {
     this.engine.dispose();
   }
 
+  /** @param {string} what */
+  #requireDecoder(what) {
+    if (this.kind === 'decoder') return;
+    throw new EngineError('input', `${this.name} does not ${what}: it is an encoder-decoder model, which writes one text from another`, 'Call generate(text)', { kind: this.kind });
+  }
+
   /** @param {readonly Language.Message[] | string} text @param {Language.AnswerOptions} options */
   #answer(text, options) {
     requireOptions('chat', options, OPTIONS);
@@ -99,30 +120,20 @@ export class Model {
       throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out temperature, penalties and biases, or build a model with the output logits');
     }
     return new Writing({
-      pieces: this.#text.pieces, stops: typeof stop === 'string' ? [stop] : stop,
+      pieces: this.#text.pieces, isNew: this.kind === 'encoder-decoder', stops: typeof stop === 'string' ? [stop] : stop,
       tokens: (told) => this.#tokens(text, { signal, most, choose: makeSampler(settings) }, told),
     });
   }
 
   /** The ids of an answer, of which one may end it. @type {Language.Tokens} */
-  async* #tokens(text, { signal, most, choose }, told) {
+  async* #tokens(text, how, told) {
+    const { signal } = how;
     if (this.#busy) throw new EngineError('input', 'The model is writing another answer', 'Wait for its end, or abort it');
     this.#busy = true;
     try {
       signal?.throwIfAborted();
-      const all = [...await this.#text.encode(text, signal)];
-      const past = this.#reuse(all);
-      const end = all.length + most;
-      told(all.length, past);
-      const { ends } = this.#text.description;
-      for await (const id of generate(this.engine, all.slice(past), { past, most, end: ends, signal, choose: (logits) => choose(logits, all) })) {
-        this.#requireCaches();
-        // The newest token is in no cache yet.
-        this.#held = [...all];
-        all.push(id);
-        yield { id, last: ends.includes(id) };
-        if (all.length > this.context && all.length < end && !ends.includes(id)) this.#full(all.length);
-      }
+      const prompt = await this.#text.encode(text, signal);
+      yield* this.kind === 'decoder' ? this.#after(prompt, how, told) : this.#from(prompt, how, told);
     } catch (error) {
       // An aborted run writes only behind the tokens that are held; after another error nobody knows what the caches hold.
       const survived = signal?.aborted || (error instanceof EngineError && ['context-full', 'input', 'invalid-model'].includes(error.code));
@@ -133,16 +144,55 @@ export class Model {
     }
   }
 
+  /** The ids of a text that goes on with the prompt. @type {Language.After} */
+  async* #after(prompt, { signal, most, choose }, told) {
+    const all = [...prompt];
+    const past = this.#reuse(all);
+    const end = all.length + most;
+    told(all.length, past);
+    const { ends } = this.#text.description;
+    for await (const id of generate(this.engine, all.slice(past), { past, most, end: ends, signal, choose: (logits) => choose(logits, all) })) {
+      this.#requireCaches();
+      // The newest token is in no cache yet.
+      this.#held = [...all];
+      all.push(id);
+      yield { id, last: ends.includes(id) };
+      if (all.length > this.context && all.length < end && !ends.includes(id)) this.#full(all.length);
+    }
+  }
+
+  /** The ids of a new text. @type {Language.After} */
+  async* #from(prompt, how, told) {
+    this.#forgetLost();
+    const held = prompt.length === this.#held.length && prompt.every((id, at) => id === this.#held[at]);
+    told(prompt.length, held ? prompt.length : 0);
+    // Until the first run is over, nobody knows what the states hold.
+    if (!held) this.#held = [];
+    const { ends, starts } = this.#text.description;
+    /** @type {number[]} */
+    const written = [];
+    for await (const id of fromPrompt(this.engine, prompt, { ...how, starts, held, end: ends, choose: (logits) => how.choose(logits, written) })) {
+      this.#requireCaches();
+      this.#held = prompt;
+      written.push(id);
+      yield { id, last: ends.includes(id) };
+    }
+  }
+
   /** How many tokens of a prompt need not be computed; the caches hold only these from now on. @param {readonly number[]} prompt */
   #reuse(prompt) {
-    if (this.#losses !== this.engine.parts.losses) this.#held = [];
-    this.#losses = this.engine.parts.losses;
+    this.#forgetLost();
     if (prompt.length > this.context) this.#full(prompt.length);
     let count = 0;
     // The logits after the last token are wanted even if it is held.
     while (count < Math.min(this.#held.length, prompt.length - 1) && this.#held[count] === prompt[count]) count++;
-    this.#held.length = count;
+    this.#held = prompt.slice(0, count);
     return count;
+  }
+
+  #forgetLost() {
+    if (this.#losses !== this.engine.parts.losses) this.#held = [];
+    this.#losses = this.engine.parts.losses;
   }
 
   #requireCaches() {
@@ -213,14 +263,21 @@ class Writing {
   /** The bytes of one token after the other. */
   async* #bytes() {
     const { pieces: { bytes, starts }, tokens } = this.#parts;
+    let { isNew } = this.#parts;
     this.#start = performance.now();
     for await (const { id, last } of tokens((prompt, reused) => Object.assign(this, { promptTokens: prompt, reusedTokens: reused }))) {
       const passed = performance.now() - this.#start;
       if (this.ids.length) this.milliseconds = passed - this.firstMilliseconds;
       else this.firstMilliseconds = passed;
       this.ids.push(id);
-      if (last) this.ended = 'end';
-      else yield bytes.subarray(starts[id] ?? 0, starts[id + 1] ?? 0);
+      if (last) {
+        this.ended = 'end';
+        return;
+      }
+      const piece = bytes.subarray(starts[id] ?? 0, starts[id + 1] ?? 0);
+      // A new text has no space before its first word.
+      yield isNew && piece[0] === SPACE ? piece.subarray(1) : piece;
+      isNew &&= !piece.length;
     }
   }
 }

@@ -22,9 +22,9 @@ class Refused extends Error {}
 /** @type {Language.OpenText} */
 export function openText({ tokenizer, language }) {
   const [file, description] = [parsed(tokenizer, TOKENIZER), parsed(language, LANGUAGE)];
-  const { name, template = null, texts, ends, begin = null, pieces } = Object(description);
+  const { name, template = null, texts, ends, begin = null, close = null, starts = [], pieces } = Object(description);
   const isId = (/** @type {unknown} */ id) => Number.isInteger(id) && /** @type {number} */ (id) >= 0;
-  if (![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || !Array.isArray(ends) || ![...ends, begin ?? 0].every(isId) || !KINDS.includes(pieces)) {
+  if (![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || ![ends, starts].every(Array.isArray) || ![...ends, ...starts, begin ?? 0, close ?? 0].every(isId) || !KINDS.includes(pieces)) {
     throw new EngineError('invalid-model', `${LANGUAGE} does not have the form of docs/language-models.md`, HINT);
   }
   /** @type {Language.Pieces} */
@@ -39,12 +39,13 @@ export function openText({ tokenizer, language }) {
   }
   const { control, idsOf } = cut;
   return {
-    description: { name, template, texts, ends, begin, pieces }, pieces: table,
+    description: { name, template, texts, ends, begin, close, starts, pieces }, pieces: table,
     encode(given) {
       const { messages, shown } = control.hidden(typeof given === 'string' ? [] : checked(given), template ?? '');
       const text = typeof given === 'string' ? given : promptOf({ template, texts }, messages);
       const ids = idsOf(shown(control.sealed(text)));
-      return begin === null || ids[0] === begin ? ids : [begin, ...ids];
+      const begun = begin === null || ids[0] === begin ? ids : [begin, ...ids];
+      return close === null || begun.at(-1) === close ? begun : [...begun, close];
     },
   };
 }

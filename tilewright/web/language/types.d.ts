@@ -1,5 +1,6 @@
 // Types of language models in the page; no browser fetches this file.  The files of this folder refer to them as Language.Name.
 
+import type { Manifest } from '../engine/manifest.js';
 import type { Engine, LoadOptions } from '../engine/types.js';
 
 export as namespace Language;
@@ -66,22 +67,28 @@ export interface Answer extends AsyncIterable<string> {
   readonly speed: number;
 }
 
+/** A model goes on with a prompt, or writes a new text from it. */
+export type Kind = 'decoder' | 'encoder-decoder';
+
 /** A language model on a device.  It writes one answer at a time. */
 export interface LanguageModel {
   /** The model's name, as its file has it. */
   readonly name: string;
-  /** Tokens that the caches hold: prompt and answer together. */
+  readonly kind: Kind;
+  /** Tokens that the caches hold: prompt and answer together; those of the prompt, if the model is an encoder-decoder. */
   readonly context: number;
-  /** Whether the model has a chat template; without one there is only `complete`. */
+  /** Whether the model answers messages; without a chat template it does not. */
   readonly chats: boolean;
   readonly engine: Engine;
   /**
-   * The answer to messages.  Iterating rejects with an EngineError, or with the reason of `signal`: `context-full` if the prompt is too long or the caches are
+   * The answer to messages.  Throws `input` for an encoder-decoder model, as `complete` does.  Iterating rejects with an EngineError, or with the reason of `signal`: `context-full` if the prompt is too long or the caches are
    * full, `input` for messages that the template refuses, `invalid-model` for a template that fails or takes too long.  The model can be used again afterwards.
    */
   chat(messages: readonly Message[], options?: AnswerOptions): Answer;
   /** The text that follows a prompt. */
   complete(prompt: string, options?: AnswerOptions): Answer;
+  /** What a model of any kind writes from the prompt. */
+  generate(prompt: string, options?: AnswerOptions): Answer;
   /** Tokens of a chat's prompt, or of a text. */
   count(text: readonly Message[] | string): Promise<number>;
   /** Ends the workers and frees their memory. */
@@ -98,6 +105,10 @@ export type Description = {
   ends: number[];
   /** The id that texts begin with. */
   begin: number | null;
+  /** The id that prompts end with. */
+  close: number | null;
+  /** Ids that answers of an encoder-decoder model begin with. */
+  starts: number[];
   /** How a token's text becomes bytes: each character is a byte by GPT-2's table, or as SentencePiece has it. */
   pieces: 'bytes' | 'spaces';
 };
@@ -148,8 +159,20 @@ export type PiecesOf = (file: TokenizerFile, kind: Description['pieces']) => Pie
 export type Told = (promptTokens: number, reusedTokens: number) => void;
 /** `last`: it ends the answer. */
 export type Token = { id: number; last: boolean };
-export type Tokens = (text: readonly Message[] | string, how: { signal?: AbortSignal; most: number; choose: Choose }, told: Told) => AsyncGenerator<Token, void>;
-export type WritingParts = { pieces: Pieces; stops: string[]; tokens: (told: Told) => AsyncGenerator<Token, void> };
+export type How = { signal?: AbortSignal; most: number; choose: Choose };
+export type Tokens = (text: readonly Message[] | string, how: How, told: Told) => AsyncGenerator<Token, void>;
+export type After = (prompt: number[], how: How, told: Told) => AsyncGenerator<Token, void>;
+export type ContextOf = (manifest: Pick<Manifest, 'inputs' | 'dims'> & { states: { shape: number[] }[] }) => number;
+export type KindOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>) => Kind;
+export type SizesOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>, name: string) => number[];
+export type RunFrom = (asked: readonly number[], ids: number[]) => Promise<ArrayLike<number>>;
+/** `held`: whether the states are of this prompt; `starts`: ids that the answer begins with; `end`: ids that end it. */
+export type FromPrompt = (
+  engine: Engine, prompt: readonly number[],
+  how: { signal?: AbortSignal; most: number; starts: readonly number[]; end: readonly number[]; held: boolean; choose: (logits: ArrayLike<number>) => number },
+) => AsyncGenerator<number, void>;
+/** `isNew`: it does not go on with another text. */
+export type WritingParts = { pieces: Pieces; isNew: boolean; stops: string[]; tokens: (told: Told) => AsyncGenerator<Token, void> };
 /** Chooses an id from logits, given the ids so far. */
 export type Choose = (logits: ArrayLike<number>, ids: readonly number[]) => number;
 export type Adjuster = (sampling: Required<Sampling>) => (logits: ArrayLike<number>, ids: readonly number[], counts: ReadonlyMap<number, number>) => ArrayLike<number>;

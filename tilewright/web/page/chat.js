@@ -14,6 +14,12 @@ const LOADED = 'tilewright-chat-model';
 /** Errors after which the model goes on. */
 const MILD = ['context-full', 'input', 'invalid-model', 'kernel-trap'];
 
+/** What a model does that does not chat. */
+const OTHERWISE = {
+  'decoder': 'This model has no chat template: it goes on with the text of your last message.',
+  'encoder-decoder': 'This model does not chat: it writes one text from another, such as a title or a translation, and sees only your last message.',
+};
+
 /** @typedef {import('./chat_models.js').Found} Found */
 
 const kept = tabStorage();
@@ -78,7 +84,7 @@ async function load() {
     showCard({ ...chosen, name }, true);
     engine.onlost = (info) => showDevice(info, 'token');
     showDevice(engine.info, 'token');
-    showStatus('ready', `Ready: ${name}`, { hint: made.chats ? '' : 'This model has no chat template: it goes on with the text of your last message.' });
+    showStatus('ready', `Ready: ${name}`, { hint: made.chats ? '' : OTHERWISE[made.kind] });
     showButtons();
     element('message').focus({ preventScroll: true });
   } catch (error) {
@@ -121,7 +127,7 @@ async function write() {
     seed: crypto.getRandomValues(new Uint32Array(1))[0],
   };
   const prompt = conversation.prompt(element('system').value.trim());
-  const answer = model.chats ? model.chat(prompt, options) : model.complete(prompt[prompt.length - 1].content, options);
+  const answer = model.chats ? model.chat(prompt, options) : model.generate(prompt[prompt.length - 1].content, options);
   /** @type {unknown} */
   let problem = null;
   try {

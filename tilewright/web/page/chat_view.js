@@ -1,6 +1,7 @@
 // What the chat page shows: the model's card, messages, figures of an answer.  Input: a bundle's manifest, messages, answers.  Output: elements.
 // A model's text is only ever set as text, never as HTML.
 
+import { contextOf, kindOf } from '../language/language.js';
 import { countText, element, make, sizeText, timeText } from './elements.js';
 
 /**
@@ -26,8 +27,8 @@ export function showCard({ name, manifest }, there = false) {
   element('card').hidden = false;
   element('card-name').textContent = name;
   element('card-size').textContent = `${sizeText(downloadOf(manifest))} ${there ? 'on this device' : 'to download once'}`;
-  const room = manifest.states[0]?.shape.at(-2);
-  element('card-context').textContent = `context of ${countText(Number(room), 'token')}`;
+  const room = countText(contextOf(manifest), 'token');
+  element('card-context').textContent = kindOf(manifest) === 'decoder' ? `context of ${room}` : `writes a new text from up to ${room}`;
 }
 
 /** @param {Found[]} models @param {string} chosen its address */
