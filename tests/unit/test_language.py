@@ -39,6 +39,7 @@ from tilewright.language import (
     gguf_text,
 )
 from tilewright.language.gguf_vocabulary import PATTERNS
+from tilewright.language.logprobs import token_logprob
 from tilewright.language.sampling import Mulberry32, Sampler
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate
@@ -326,6 +327,35 @@ def test_a_bias_of_no_token(tmp_path: Path, token: Any) -> None:
 def test_settings_that_choose_nothing(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Sampling(**wrong)
+
+
+def test_log_probabilities(tmp_path: Path) -> None:
+    """Of the model itself: neither temperature nor biases change them."""
+    lm = lm_of(tmp_path, Echo())
+    answer = lm.complete("a", 2, logprobs=3, temperature=2, logit_bias={98: 9}, seed=1)
+    list(answer)
+    whole = np.log(np.e + WORDS - 1)
+    likeliest = {0: 98, 1: answer.ids[0] + 1}
+    for at, told in enumerate(answer.logprobs):
+        assert (told.id, told.piece) == (answer.ids[at], lm.vocabulary.piece(answer.ids[at]))
+        assert told.logprob == pytest.approx((told.id == likeliest[at]) - whole)
+        assert [each.id for each in told.top] == [likeliest[at], 0, 1]
+        assert [each.logprob for each in told.top] == pytest.approx([1 - whole, -whole, -whole])
+    plain = lm.complete("a", 2)
+    list(plain)
+    assert plain.logprobs == []
+    with pytest.raises(UsageError, match="likeliest"):
+        lm.complete("a", logprobs=-1)
+
+
+def test_the_logarithm_of_nothing_is_a_number(tmp_path: Path) -> None:
+    known = language_of(tmp_path, merges().write).vocabulary
+    end = known.encode("<|im_end|>")[0]
+    logits = np.full(400, -np.inf, "f4")
+    logits[5] = 0
+    told = token_logprob(logits, end, 500, known)
+    assert (told.logprob, told.name, told.piece, len(told.top)) == (-9999.0, "<|im_end|>", b"", 400)
+    assert (told.top[0].id, told.top[0].logprob) == (5, 0.0)
 
 
 # ---- streams -------------------------------------------------------------------------------------

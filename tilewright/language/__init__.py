@@ -4,8 +4,9 @@ Input: a bundle that has a model's text assets, on a host; or a model's file or 
 assets of a new bundle.  Output: answers, streamed.  Nothing is compiled here.  Assets are made by
 `assets.py`, `gguf_vocabulary.py` and `folder_vocabulary.py`.  `vocabulary.py` has words,
 `control_tokens.py` names of control tokens in texts, `template.py` chat templates, `sampling.py`
-the choice of tokens, `cache_session.py` what the caches hold, and `prompt_session.py` prompts of
-encoder-decoder models.  `language_model.py` and `stream.py` give answers piece by piece.
+the choice of tokens, `logprobs.py` how likely they were, `cache_session.py` what the caches hold,
+and `prompt_session.py` prompts of encoder-decoder models.  `language_model.py` and `stream.py` give
+answers piece by piece.
 """
 
 from importlib.util import find_spec

@@ -18,6 +18,7 @@ from tilewright.bundle import Bundle
 from tilewright.frontend.language import LOGITS
 from tilewright.language.assets import TextAssets, text_assets
 from tilewright.language.cache_session import Stopped
+from tilewright.language.logprobs import TokenLogprob, token_logprob
 from tilewright.language.sampling import Sampler, Sampling
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate, Message
@@ -69,20 +70,22 @@ class Completion:
 
     prompt: ids of the prompt;  reused: how many of them the caches held
     text, ids: the answer so far;  ended: why it ended, None before
+    logprobs: how likely each of the ids was, if that was asked for
     first, seconds: until the first token, and from then on
     """
 
     def __init__(
         self, model: LanguageModel, prompt: Sequence[int], most: int, choice: Sampling,
-        stops: Sequence[str],
+        stops: Sequence[str], logprobs: int | None,
     ) -> None:  # fmt: skip
         self.prompt, self.most = prompt, most
+        self.logprobs: list[TokenLogprob] = []
         self.text = ""
         self.ids: list[int] = []
         self.ended: Ended | None = None
         self.reused = 0
         self.first = self.seconds = 0.0
-        self._model, self._choice = model, choice
+        self._model, self._choice, self._top = model, choice, logprobs
         self._is_stopped = False
         self._pieces = self._shown(TextStream(stops))
 
@@ -151,6 +154,8 @@ class Completion:
                 self.first = now - start
             self.ids.append(token)
             text.append(token)
+            if self._top is not None:
+                self.logprobs.append(token_logprob(logits, token, self._top, model.vocabulary))
             if token in model.vocabulary.ends:
                 self.ended = "end"
                 return
@@ -267,7 +272,7 @@ class LanguageModel:
 
     def complete(
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
-        **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """The text that follows the prompt; the arguments are those of `generate`.
 
@@ -278,42 +283,46 @@ class LanguageModel:
                 f"{self.name} does not go on with a text: it writes a new one from it",
                 hint="Call generate(text)",
             )
-        return self.generate(prompt, most, stop, **choice)
+        return self.generate(prompt, most, stop, logprobs, **choice)
 
     def generate(
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
-        **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """What a model of any kind writes from the prompt, in which names of control tokens mean
         these.
 
-        most: the largest number of new tokens;  stop: texts that end it;  choice: how tokens are
-        chosen: temperature (0: always the likeliest), top_k, top_p, min_p, penalty, recent, seed,
-        frequency_penalty, presence_penalty, logit_bias (by id)
+        most: the largest number of new tokens;  stop: texts that end it
+        logprobs: whether the answer tells how likely its tokens were, and how many others it names
+        choice: how tokens are chosen: temperature (0: always the likeliest), top_k, top_p, min_p,
+        penalty, recent, seed, frequency_penalty, presence_penalty, logit_bias (by id)
 
         Raises UsageError.
         """
-        return self._answer(self.vocabulary.encode(prompt), most, stop, choice)
+        return self._answer(self.vocabulary.encode(prompt), most, stop, logprobs, choice)
 
     def _answer(
-        self, prompt: Sequence[int], most: int, stop: str | Sequence[str], choice: SamplingOptions
-    ) -> Completion:
+        self, prompt: Sequence[int], most: int, stop: str | Sequence[str], logprobs: int | None,
+        choice: SamplingOptions,
+    ) -> Completion:  # fmt: skip
         if most < 1:
             raise UsageError(f"an answer cannot have {most} tokens", hint="Ask for one or more")
+        if logprobs is not None and logprobs < 0:
+            raise UsageError(f"there are no {logprobs} likeliest tokens", hint="Ask for 0 or more")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         sampling = Sampling(**choice)
         sampling.check_ids(self.vocabulary.words)
-        return Completion(self, prompt, most, sampling, stops)
+        return Completion(self, prompt, most, sampling, stops, logprobs)
 
     def chat(
         self, messages: Sequence[Message], most: int = 1024, stop: str | Sequence[str] = (),
-        **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """The answer to messages; the other arguments are those of `complete`.
 
         Raises UsageError for a model without a template, InputError for messages that it refuses.
         """
-        return self._answer(self.language.prompt(messages), most, stop, choice)
+        return self._answer(self.language.prompt(messages), most, stop, logprobs, choice)
 
     def after(
         self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped

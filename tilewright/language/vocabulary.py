@@ -113,6 +113,11 @@ class Vocabulary:
             return text.encode()
         return bytes(BYTES[c] for c in text)
 
+    def name(self, token: int) -> str:
+        """What an id is called: its text, or the name of a control token."""
+        added = self._added.get(token)
+        return added.content if added is not None else self.decode([token])
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are not characters become U+FFFD."""
         return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Protocol, Unpack
 
 from starlette.requests import ClientDisconnect, Request
@@ -29,6 +30,7 @@ from tilewright.server.chat_format import (
     ChatAnswerFormat,
     ChatError,
     TokenChoice,
+    ToldToken,
     Usage,
     asked,
     event,
@@ -56,6 +58,8 @@ class ChatAnswer(Protocol):
     def reused(self) -> int: ...
     @property
     def ended(self) -> str | None: ...
+    @property
+    def logprobs(self) -> Sequence[ToldToken]: ...
 
     def stop(self) -> None: ...
 
@@ -70,7 +74,7 @@ class ChatModel(Protocol):
 
     def chat(
         self, messages: Sequence[Mapping[str, str]], most: int, stop: Sequence[str],
-        **choice: Unpack[TokenChoice],
+        logprobs: int | None, **choice: Unpack[TokenChoice],
     ) -> ChatAnswer: ...  # fmt: skip
 
 
@@ -167,25 +171,30 @@ class _Answering(Response):
             async with self._queue.turn():
                 if ending.is_set():
                     raise ChatError("The server is ending", status=503, kind="server_error")
-                answer = await asyncio.to_thread(self._begun)
-                async with _stopped_by(ending, answer):
-                    if self._asked.is_stream:
-                        await self._stream(answer, send)
-                        return
-                    response: Response = JSONResponse(await self._whole(answer))
+                first = await asyncio.to_thread(self._begun, 0)
+                if self._asked.is_stream:
+                    await self._stream(ending, first, send)
+                    return
+                response: Response = JSONResponse(await self._whole(ending, first))
         except ChatError as refused:
             response = _refusal(refused)
         except TilewrightError as error:
             response = _refusal(_failed(error))
         await response(scope, receive, send)
 
-    def _begun(self) -> ChatAnswer:
-        """Raises ChatError for a prompt that does not fit."""
+    def _begun(self, index: int) -> ChatAnswer:
+        """The answer of this number; each is drawn with a seed of its own.
+
+        Raises ChatError for a prompt that does not fit.
+        """
         of, most = self._asked, self._model.context
         if len(of.messages) > most:
             raise _too_long(f"{len(of.messages)} messages", most)
+        choice = of.choice | {"seed": of.choice["seed"] + index}
         try:
-            answer = self._model.chat(of.messages, min(of.most or most, most), of.stop, **of.choice)
+            answer = self._model.chat(
+                of.messages, min(of.most or most, most), of.stop, logprobs=of.logprobs, **choice
+            )
         except (InputError, UsageError) as error:
             param = str(error.facts.get("option", "messages"))
             raise ChatError(f"{error.message}. {error.hint}", param) from error
@@ -193,30 +202,55 @@ class _Answering(Response):
             raise _too_long(f"{len(answer.prompt)} tokens", most)
         return answer
 
-    async def _whole(self, answer: ChatAnswer) -> dict[str, object]:
-        async for _ in _pieces(answer):
-            pass
-        form = ChatAnswerFormat(self._asked.model)
-        return form.whole(answer.text, _finished(answer), _usage(answer))
+    async def _answers(self, first: ChatAnswer) -> AsyncIterator[tuple[int, ChatAnswer]]:
+        """One after the other, each begun when the one before has ended."""
+        for index in range(self._asked.count):
+            yield index, await asyncio.to_thread(self._begun, index) if index else first
 
-    async def _stream(self, answer: ChatAnswer, send: Send) -> None:
-        form = ChatAnswerFormat(self._asked.model, self._asked.with_usage)
+    async def _whole(self, ending: asyncio.Event, first: ChatAnswer) -> dict[str, object]:
+        form, choices, usages = ChatAnswerFormat(self._asked.model), [], []
+        async for index, answer in self._answers(first):
+            async with _stopped_by(ending, answer):
+                async for _ in _pieces(answer):
+                    pass
+            told = self._told(answer)
+            choices.append(form.choice(index, answer.text, _finished(answer), told))
+            usages.append(_usage(answer))
+        return form.whole(choices, reduce(Usage.plus, usages))
+
+    async def _stream(self, ending: asyncio.Event, first: ChatAnswer, send: Send) -> None:
+        form, usages = ChatAnswerFormat(self._asked.model, self._asked.with_usage), []
 
         async def put(data: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": more})
 
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        await put(event(form.part({"role": "assistant", "content": ""})))
         try:
-            async for piece in _pieces(answer):
-                await put(event(form.part({"content": piece})))
-        except TilewrightError as error:  # too late for another status
-            await put(event(_failed(error).body), more=False)
+            async for index, answer in self._answers(first):
+                await put(event(form.part(index, {"role": "assistant", "content": ""})))
+                async with _stopped_by(ending, answer):
+                    told = 0
+                    async for piece in _pieces(answer):
+                        tokens = self._told(answer, told)
+                        told = len(answer.logprobs)
+                        await put(event(form.part(index, {"content": piece}, None, tokens)))
+                rest = self._told(answer, told) or None
+                await put(event(form.part(index, {}, _finished(answer), rest)))
+                usages.append(_usage(answer))
+        except (ChatError, TilewrightError) as error:  # too late for another status
+            refused = error if isinstance(error, ChatError) else _failed(error)
+            await put(event(refused.body), more=False)
             return
-        await put(event(form.part({}, _finished(answer))))
         if form.with_usage:
-            await put(event(form.last(_usage(answer))))
+            await put(event(form.last(reduce(Usage.plus, usages))))
         await put(DONE, more=False)
+
+    def _told(self, answer: ChatAnswer, begin: int = 0) -> Sequence[ToldToken] | None:
+        """How likely the answer's tokens were, from one of them on; None if nobody asked."""
+        if self._asked.logprobs is None:
+            return None
+        ended = answer.ended == "end"
+        return answer.logprobs[begin : len(answer.logprobs) - ended]
 
 
 #: Headers of an answer in events; the last one is for proxies that would collect them.

@@ -10,18 +10,23 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypedDict
 
 import msgspec
 
 #: Bytes of a request, and stop texts in it.
 MOST_BODY, MOST_STOPS = 1 << 22, 4
+#: Answers to a request, and likeliest tokens that one tells beside each of its own.
+MOST_ANSWERS, MOST_LOGPROBS = 128, 20
 #: The roles of messages, by what the chat template calls them.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 #: The field that one of msgspec's messages ends with, up to elements, which it does not number.
 _PLACE = re.compile(r"`\$\.([^`\[]+)[^`]*`$")
+
+
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
 
 class ChatError(Exception):
@@ -41,16 +46,22 @@ class _Part(msgspec.Struct):
     text: str | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
     role: str
     content: str | list[_Part] | None = None
-    tool_calls: object = None
-    function_call: object = None
+
+    annotations: object = None
     audio: object = None
+    function_call: object = None
+    name: object = None
+    refusal: object = None
+    tool_call_id: object = None
+    tool_calls: object = None
 
 
-class _StreamOptions(msgspec.Struct):
+class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool = False
+    include_obfuscation: bool = False
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,25 +80,27 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
 
     audio: object = None
     function_call: object = None
     functions: object = None
-    logprobs: object = None
     modalities: object = None
-    n: object = None
+    moderation: object = None
     parallel_tool_calls: object = None
     prediction: object = None
     reasoning_effort: object = None
     response_format: object = None
     tool_choice: object = None
     tools: object = None
-    top_logprobs: object = None
     verbosity: object = None
     web_search_options: object = None
 
     metadata: object = None
     prompt_cache_key: object = None
+    prompt_cache_options: object = None
     prompt_cache_retention: object = None
     safety_identifier: object = None
     service_tier: object = None
@@ -100,16 +113,14 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "audio": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logprobs": (False,),
     "modalities": (["text"],),
-    "n": (1,),
+    "moderation": (),
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": ("none",),
     "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -128,12 +139,16 @@ class TokenChoice(TypedDict):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request.  most: of new tokens, None: as many as fit"""
+    """A request.  most: of new tokens, None: as many as fit;  count: of answers
+    logprobs: whether answers tell how likely their tokens were, and how many others they name
+    """
 
     model: str
     messages: Sequence[Mapping[str, str]]
     most: int | None
     stop: Sequence[str]
+    count: int
+    logprobs: int | None
     choice: TokenChoice
     is_stream: bool
     with_usage: bool
@@ -144,32 +159,45 @@ def asked(body: bytes) -> Asked:
     try:
         found = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as cause:
-        place = _PLACE.search(str(cause))
+        place, unknown = _PLACE.search(str(cause)), _UNKNOWN.search(str(cause))
+        parts = [found[1] for found in (place, unknown) if found]
         raise ChatError(
             f"The request cannot be read: {cause}"[:300],
-            place[1] if place else None,
-            "unknown_field" if "unknown field" in str(cause) else None,
+            ".".join(parts) or None,
+            "unknown_field" if unknown else None,
         ) from cause
     for name, neutral in NEUTRAL.items():
         value = getattr(found, name)
         if value is not None and value not in neutral:
-            raise ChatError(f"{name} is not supported: leave it out", name, "unsupported_parameter")
+            raise _unsupported(name)
     for name in ("max_tokens", "max_completion_tokens"):
         _check((getattr(found, name) or 1) >= 1 and getattr(found, name) != 0, name, "1 or more")
     stop = [found.stop] if isinstance(found.stop, str) else found.stop or []
     _check(len(stop) <= MOST_STOPS and all(stop), "stop", f"at most {MOST_STOPS} texts")
     _check(bool(found.messages), "messages", "one or more")
     _check(found.stream_options is None or bool(found.stream), "stream_options", "with stream")
+    _check(found.n is None or 1 <= found.n <= MOST_ANSWERS, "n", f"from 1 to {MOST_ANSWERS}")
+    top = found.top_logprobs
+    _check(top is None or 0 <= top <= MOST_LOGPROBS, "top_logprobs", f"from 0 to {MOST_LOGPROBS}")
+    _check(not top or bool(found.logprobs), "top_logprobs", "with logprobs")
+    if found.stream_options is not None and found.stream_options.include_obfuscation:
+        raise _unsupported("stream_options.include_obfuscation")
     limits = (found.max_completion_tokens, found.max_tokens)
     return Asked(
         model=found.model,
         messages=[_message(number, each) for number, each in enumerate(found.messages)],
         most=next((limit for limit in limits if limit is not None), None),
         stop=stop,
+        count=1 if found.n is None else found.n,
+        logprobs=(found.top_logprobs or 0) if found.logprobs else None,
         choice=_choice(found),
         is_stream=bool(found.stream),
         with_usage=found.stream_options is not None and found.stream_options.include_usage,
     )
+
+
+def _unsupported(name: str) -> ChatError:
+    return ChatError(f"{name} is not supported: leave it out", name, "unsupported_parameter")
 
 
 def _choice(found: _Request) -> TokenChoice:
@@ -196,7 +224,9 @@ def _check(holds: bool, name: str, expected: str) -> None:
 
 def _message(number: int, found: _Message) -> Mapping[str, str]:
     at = f"messages[{number}]"
-    calls = found.tool_calls or found.function_call or found.audio
+    if found.name is not None:
+        raise _unsupported(f"{at}.name")
+    calls = found.tool_calls or found.tool_call_id or found.function_call or found.audio
     if found.role not in ROLES or calls or found.content is None:
         raise ChatError(
             f"{at} is not a text of {', '.join(ROLES)}: tools and other contents are not supported",
@@ -226,6 +256,10 @@ class Usage:
     answer: int
     cached: int
 
+    def plus(self, other: Usage) -> Usage:
+        """With another answer to the same prompt."""
+        return replace(self, answer=self.answer + other.answer)
+
     def to_json(self) -> dict[str, object]:
         return {
             "prompt_tokens": self.prompt,
@@ -235,26 +269,65 @@ class Usage:
         }
 
 
+class ToldToken(Protocol):
+    """A token and how likely it was; see `TokenLogprob` in tilewright/language."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def piece(self) -> bytes: ...
+    @property
+    def logprob(self) -> float: ...
+    @property
+    def top(self) -> Sequence[ToldToken]: ...
+
+
+def _logprobs(tokens: Sequence[ToldToken] | None) -> dict[str, object] | None:
+    """None if nobody asked for them."""
+    if tokens is None:
+        return None
+    told = [_logprob(t) | {"top_logprobs": [_logprob(other) for other in t.top]} for t in tokens]
+    return {"content": told, "refusal": None}
+
+
+def _logprob(token: ToldToken) -> dict[str, object]:
+    piece = [*token.piece] if token.piece else None
+    return {"token": token.name, "logprob": token.logprob, "bytes": piece}
+
+
 @dataclass(frozen=True)
 class ChatAnswerFormat:
-    """The JSON of one answer.  with_usage: whether parts have the field `usage`"""
+    """The JSON of the answers to a request.  with_usage: whether parts have the field `usage`"""
 
     model: str
     with_usage: bool = False
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, text: str, finished: str, usage: Usage) -> dict[str, object]:
-        choice = {
-            "index": 0,
+    def whole(self, choices: Sequence[Mapping[str, object]], usage: Usage) -> dict[str, object]:
+        """choices: as of `choice`"""
+        return self._json("chat.completion", choices) | {"usage": usage.to_json()}
+
+    def choice(
+        self, index: int, text: str, finished: str, tokens: Sequence[ToldToken] | None
+    ) -> dict[str, object]:
+        return {
+            "index": index,
             "message": {"role": "assistant", "content": text, "refusal": None},
-            "logprobs": None,
+            "logprobs": _logprobs(tokens),
             "finish_reason": finished,
         }
-        return self._json("chat.completion", [choice]) | {"usage": usage.to_json()}
 
-    def part(self, delta: Mapping[str, str], finished: str | None = None) -> dict[str, object]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}
+    def part(
+        self, index: int, delta: Mapping[str, str], finished: str | None = None,
+        tokens: Sequence[ToldToken] | None = None,
+    ) -> dict[str, object]:  # fmt: skip
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": _logprobs(tokens),
+            "finish_reason": finished,
+        }
         made = self._json("chat.completion.chunk", [choice])
         return made | {"usage": None} if self.with_usage else made
 
