@@ -29,6 +29,7 @@ from tilewright.targets.gpu.attention.schedule import (
     KeyAssignment,
 )
 from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW, ONE_ROW_CANDIDATES
+from tilewright.targets.gpu.workgroup_limits import shared_memory_feature
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -175,10 +176,15 @@ def test_devices_without_subgroups_keep_what_they_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "depth", "found"), [(1024, 128, 1), (3072, 64, 1), (4096, 64, 0), (100_000, 64, 0)]
+    ("keys", "depth", "rooms"),
+    [(1024, 128, [16384]), (3072, 64, [16384]), (4608, 128, [32768]), (100_000, 64, [])],
 )
-def test_scores_that_do_not_fit_are_for_the_other_form(keys: int, depth: int, found: int) -> None:
-    assert len(ATTENTION_ONE_ROW.defaults_with_features(kernel_of(8, keys, depth))) == found
+def test_scores_that_do_not_fit_are_for_the_other_form(
+    keys: int, depth: int, rooms: list[int]
+) -> None:
+    found = ATTENTION_ONE_ROW.defaults_with_features(kernel_of(8, keys, depth))
+    assert [s.room for s in found] == rooms
+    assert all(shared_memory_feature(s.room) <= s.features for s in found)
 
 
 def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:

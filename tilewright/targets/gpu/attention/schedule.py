@@ -126,7 +126,7 @@ def computed(kernel: Kernel) -> bool:
 MOST_READ = 32
 
 #: Default numbers of keys and values that a thread loads together for one row, most wanted first.
-KEYS, VALUES = (16, 8, 4, 2, 1), (16, 8, 4)
+KEYS, VALUES = (16, 8, 4, 2, 1), (8, 16, 4)
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ class AttentionOneRowSchedule(Schedule):
     keys:   keys whose parts a thread loads together
     values: values whose parts a thread loads together
     across: groups that divide the columns of a head, as in `AttentionSomeRowsSchedule`
+    room:   bytes of shared memory that a group may use
     """
 
     form = "head-row"
@@ -145,10 +146,12 @@ class AttentionOneRowSchedule(Schedule):
     keys: int = KEYS[0]
     values: int = VALUES[0]
     across: int = 1
+    room: int = SHARED_EVERYWHERE
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, subgroup_feature(self.width)})
+        own = {SUBGROUPS, subgroup_feature(self.width)}
+        return frozenset(own | shared_memory_feature(self.room))
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -166,7 +169,9 @@ class AttentionOneRowSchedule(Schedule):
             return f"across divides the {form.n.extent} columns of a head into whole vectors"
         if dealt.owners > self.threads:
             return f"{dealt.owners} threads are needed for the columns of a head"
-        return beyond(self.threads, shared_of_row(kernel, self))
+        if found := none_of("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
+            return found
+        return beyond(self.threads, shared_of_row(kernel, self), self.room)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     CORES,
     MATRIX_UNITS,
     MOST_THREADS,
+    SHARED_EVERYWHERE,
     SHARED_SIZES,
     SUBGROUP_SIZES,
     WARP,
@@ -249,7 +250,8 @@ def _first_of_row(kernel: Kernel, width: int) -> tuple[AttentionOneRowSchedule, 
     form = form_as(kernel, Attention)
     rows = form.m.extent * prod(v.extent for v in form.outer)
     made = (
-        AttentionOneRowSchedule(width=width, keys=keys, across=across)
+        AttentionOneRowSchedule(width=width, keys=keys, across=across, room=room)
+        for room in (SHARED_EVERYWHERE, *SHARED_SIZES)
         for across in ROW_ACROSS
         if across == 1 or across * rows <= CORES
         for keys in KEYS

@@ -13,7 +13,7 @@ in shared memory, half of the slices at a time (a tree reduction).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil, prod
 
@@ -47,11 +47,17 @@ class FewRowsTile:
     """One tile of a chain: the columns of this thread, their sums and the final stores.
 
     The products have equal parts of the y1 columns, and the same column numbers.
+    rows:  how the chain's rows are read
     which: the product whose columns this thread has;  part: its slice;  col: its first column
     spot:  the offset of that column in the tile
     """
 
-    def __init__(self, chain: Chain, s: FewRowsSchedule) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        s: FewRowsSchedule,
+        rows: Callable[[Chain, Places], OperandRows] = rows_of,
+    ) -> None:
         self.chain, self.s = chain, s
         kernels, every = chain.products, [operands(kernel) for kernel in chain.products]
         ops, self.width = every[0], s.y1 // len(every)
@@ -64,7 +70,7 @@ class FewRowsTile:
             _columns(b, kernel, places, self.width)
             for kernel, places in zip(kernels, self.places, strict=True)
         ]
-        self.input = rows_of(chain, self.places[0])
+        self.input = rows(chain, self.places[0])
         # Neighbouring threads read adjacent vectors: those of a panel, then its next steps.
         run = self.sides[0].layout.run
         shape = (len(every), self.width // LANES // run, s.slices, run)
@@ -99,7 +105,9 @@ class FewRowsTile:
             return (number * count + i) * s.y1 + self.spot
 
         sums = [total(i) for i in self.rows]
+        self.input.settle(b, s.slices)
         add_up(b, self.part, s.slices, area, sums, place, s.fan)
+        self.input.scale(b, first, sums)
         given = {chain.given: Reg("given", F32, LANES)} if chain.given else {}
         if given:
             with b.only_if(

@@ -44,7 +44,7 @@ from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.chains import Chain
+from tilewright.targets.gpu.product.chains import Chain, scaled_rows_of
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
 from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, FewRowsInt8Schedule
@@ -71,7 +71,7 @@ class _RoundedRowsTile:
     """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, chain: Chain, s: FewRowsInt8Schedule) -> None:
-        self.tile, self.s = FewRowsTile(chain, s), s
+        self.tile, self.s = FewRowsTile(chain, s, scaled_rows_of), s
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred
         self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
@@ -140,12 +140,14 @@ class _RoundedRowsTile:
                 number = self.b.thread + n * self.b.threads
                 with self.b.only_below(number, self.units) as unit:
                     self._round_unit(i, unit, (first + unit) * self.s.unit)
+        self.tile.input.share(self.b)
 
     def _round_unit(self, i: int, unit: Index, step: Index) -> None:
         b, place, each = self.b, unit + i * self.units, self.s.unit
         fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
         for n, four in enumerate(fours):
             b.set(four.name, self._four(i, step + n * LANES))
+            self.tile.input.count(b, i, step + n * LANES)
         high, size = Reg("high", F32, LANES), Reg("size", F32)
         b.set(high.name, reduce(_larger, map(_abs, fours)))
         b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))

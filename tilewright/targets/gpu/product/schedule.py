@@ -263,7 +263,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
     form = "rounded"
     fan: ClassVar[int] = 8
     chained: ClassVar[int] = 2
-    r0: int = 4
+    r0: int = 2
     y1: int = 32
     slices: int = 32
     r1: int = 0
