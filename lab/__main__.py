@@ -19,7 +19,7 @@ PROGRAM = "python -m lab"
 
 app = typer.Typer(
     name=PROGRAM,
-    help="Experiments with the kernels of Tilewright.",
+    help="Experiment with the kernels of Tilewright.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

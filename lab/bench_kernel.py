@@ -66,13 +66,15 @@ class Series:
 
 
 def bench_kernel(
-    kernel: Annotated[str, typer.Argument(help="The kernel: matmul.")],
-    size: Annotated[str, typer.Argument(metavar="MxKxN", help="Its sizes.")],
+    kernel: Annotated[str, typer.Argument(help="Time this kernel: matmul.")],
+    size: Annotated[str, typer.Argument(metavar="MxKxN", help="Give the kernel these sizes.")],
     host: Annotated[
-        str, typer.Option(help=f"Where to run: {', '.join(timing_hosts())}.")
+        str, typer.Option(help=f"Run on this host: {', '.join(timing_hosts())}.")
     ] = "chromium",
-    threads: Annotated[int, typer.Option(min=1, help="Number of threads, of both kernels.")] = 1,
-    runs: Annotated[int, typer.Option(min=2, help="How many runs are timed.")] = 40,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Run both kernels with this number of threads.")
+    ] = 1,
+    runs: Annotated[int, typer.Option(min=2, help="Time this number of runs.")] = 40,
     as_json: Json = False,
 ) -> Answer:
     """Time one kernel, and the peak: a kernel that only multiplies and adds in registers."""

@@ -46,7 +46,10 @@ from tilewright.tuning.catalogue import kernels_of
 KNOWN = ("matmul", "batchmatmul")
 
 Device = Annotated[
-    str, typer.Option("--device", metavar="CLASS", help="A device class; --classes lists them.")
+    str,
+    typer.Option(
+        "--device", metavar="CLASS", help="Take this class of devices. --classes lists all."
+    ),
 ]
 
 
@@ -55,21 +58,24 @@ def space(
         str | None,
         typer.Argument(
             metavar="matmul|batchmatmul|BUNDLE",
-            help="A kernel (matmul, batchmatmul), or the folder of a bundle.",
+            help="Show this kernel (matmul, batchmatmul), or one of the bundle in this folder.",
         ),
     ] = None,
     size: Annotated[
-        str | None, typer.Argument(metavar="[B]xMxKxN", help="The sizes of a product.")
+        str | None, typer.Argument(metavar="[B]xMxKxN", help="Give a product these sizes.")
     ] = None,
     device: Device = USUAL,
     spec: Annotated[
-        int | None, typer.Option(min=0, help="The number of a kernel of the bundle.")
+        int | None, typer.Option(min=0, help="Show the kernel of the bundle with this number.")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help=f"Order of trial: {', '.join(OBJECTIVES)}.")
+        str, typer.Option(help=f"Order the candidates for this objective: {', '.join(OBJECTIVES)}.")
     ] = "latency",
     relaxation: Annotated[
-        float, typer.Option(min=1.0, help="How much of a resource a lite tile may leave unused.")
+        float,
+        typer.Option(
+            min=1.0, help="Accept lite tiles that use at least 1/RELAXATION of a resource."
+        ),
     ] = RELAXATION,
     fallback: Annotated[
         bool, typer.Option("--fallback", help="Take the next wider class if CLASS is unknown.")

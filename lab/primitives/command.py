@@ -74,14 +74,22 @@ class TimedPlan:
 
 def primitives(
     host: Annotated[
-        list[str] | None, typer.Option(help="chromium, firefox or wasmtime; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Measure on this host: chromium, firefox or wasmtime. You can repeat this option."
+        ),
     ] = None,
     add: Annotated[
-        list[Path] | None, typer.Option(help="A file of findings from another machine; repeatable.")
+        list[Path] | None,
+        typer.Option(
+            help="Add the findings in this file from another machine. You can repeat this option."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", help="Write all findings to this file; those of other devices stay."),
+        typer.Option(
+            "-o", help="Write all findings to this file. Findings of other devices stay in it."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> Answer:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import typer
 from bundle_factory import sample
 from cli_call import Called
 from helpers.waiting import PATIENCE
@@ -22,6 +26,7 @@ from rich.text import Text
 from tilewright import __version__
 from tilewright.base.errors import InputError, ShapeError, UsageError
 from tilewright.bundle import write
+from tilewright.cli.entry import app
 from tilewright.cli.npz import read_arrays, write_arrays
 from tilewright.cli.options import bundle_names, sizes
 from tilewright.cli.output import Answer, pairs, print_answer, print_error, progress, size, table
@@ -57,6 +62,24 @@ def test_every_command_explains_itself_and_has_json(capsys: pytest.CaptureFixtur
         called = Called(capsys, command, "--help")
         assert called.code == 0
         assert "--json" in called.out
+
+
+def test_the_help_of_every_argument_and_option_is_a_sentence() -> None:
+    def parameters(command: Any, path: str) -> Iterator[tuple[str, str]]:
+        for one in command.params:
+            yield f"{path} {one.name}", one.help or ""
+        for name, inner in getattr(command, "commands", {}).items():
+            yield f"{path} {name}", inner.help or ""
+            yield from parameters(inner, f"{path} {name}")
+
+    found = dict(parameters(typer.main.get_command(app), "tilewright"))
+    assert {"tilewright build", "tilewright build target", "tilewright db export file"} <= set(
+        found
+    )
+    fragment = re.compile(r"(A|An|The|Of|Number|Where|How|Which|What) |.*; repeatable")
+    wrong = {name: text for name, text in found.items() if fragment.match(text)}
+    wrong |= {name: text for name, text in found.items() if not text.endswith(".")}
+    assert wrong == {}
 
 
 @pytest.mark.parametrize(

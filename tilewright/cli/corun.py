@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from tilewright.elastic.settings import CriticalSettings
 
 DEVICES = ("cuda", "cpu")
+PolicyName = Annotated[
+    str,
+    typer.Option(help="Share the GPU by this policy. Others than tilewright are for comparison."),
+]
+DeviceName = Annotated[str, typer.Option(help=f"Run on this device: {' or '.join(DEVICES)}.")]
 #: Microseconds that a timeline shows.
 SHOWN_US = 5000.0
 #: Seconds between two checks that the broker still works.
@@ -43,15 +48,21 @@ CHECK_S = 1.0
 
 
 def corun(
-    critical: Annotated[Path, typer.Argument(metavar="CRITICAL", help="ONNX file or bundle.")],
+    critical: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CRITICAL", help="Run this ONNX file or bundle as the critical model."
+        ),
+    ],
     normal: Annotated[
-        list[Path], typer.Argument(metavar="NORMAL...", help="Models that use the rest of the GPU.")
+        list[Path],
+        typer.Argument(metavar="NORMAL...", help="Run these models on the rest of the GPU."),
     ],
     max_slowdown: Annotated[
         float,
         typer.Option(
-            help="The bound: the longest time of a critical request, as a multiple of its time "
-            "when nothing else runs."
+            help="Set the bound: the time of a critical request stays below this multiple of its "
+            "time alone."
         ),
     ] = 1.05,
     also: Annotated[
@@ -59,49 +70,60 @@ def corun(
         typer.Option(
             "--critical",
             metavar="FILE[,NAME=VALUE...]",
-            help="A further critical model, with a max_slowdown, deadline, rate or priority of its "
-            "own (larger priorities go first). The first model has the defaults. Repeatable.",
+            help="Run one more critical model. It can have its own max_slowdown, deadline, rate "
+            "and priority (larger goes first). Values that you leave out are those of the first "
+            "model. You can repeat this option.",
         ),
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Milliseconds within which a request must be answered.")
+        float | None,
+        typer.Option(
+            help="Count a critical request as missed if it has no answer after this number of "
+            "milliseconds."
+        ),
     ] = None,
     rate: Annotated[
         float,
-        typer.Option(help="Critical requests per second; 0: each begins when the last one ends."),
+        typer.Option(
+            help="Send this number of critical requests per second. 0 sends each one after "
+            "the last answer."
+        ),
     ] = 20.0,
     arrival: Annotated[
-        str, typer.Option(help="With --rate: uniform or poisson (random).")
+        str,
+        typer.Option(
+            help="With --rate: send requests at equal distances (uniform) or at random (poisson)."
+        ),
     ] = "poisson",
     clients: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Number of clients of each normal model; each asks again when it has its answer.",
+            help="Give each normal model this number of clients. A client asks again when it has "
+            "its answer.",
         ),
     ] = 1,
     sms: Annotated[
-        int | None, typer.Option(min=2, help="Number of multiprocessors to use; by default all.")
+        int | None,
+        typer.Option(min=2, help="Use this number of multiprocessors. By default all."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of the run.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 0,
-    policy: Annotated[
-        str,
-        typer.Option(help="How models share the GPU. Others than tilewright are for comparison."),
-    ] = "tilewright",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Run for this number of seconds.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Draw the times of requests from this seed.")] = 0,
+    policy: PolicyName = "tilewright",
     max_concurrent: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="How many normal models may run at once; 0: all. By default as many as the bounds "
-            "allow: all, 2 or 1.",
+            help="Run at most this number of normal models at once. 0 means all. By default "
+            "all; if the bounds cannot be kept, 2; else 1.",
         ),
     ] = None,
     phases: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Number of parts of the critical model; each has its own budget of normal work.",
+            help="Divide the critical model into this number of parts. Each part has its own "
+            "budget of normal work.",
         ),
     ] = 1,
     l2_persistence: Annotated[
@@ -113,12 +135,17 @@ def corun(
     ] = False,
     curves: Annotated[
         Path | None,
-        typer.Option(help="A file that keeps measured slowdown curves for the next run."),
+        typer.Option(
+            help="Read slowdown curves from this file if it exists, and add new measurements to it."
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help=f"Where to run: {', '.join(DEVICES)}.")] = DEVICES[0],
-    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto (JSON).")] = None,
+    device: DeviceName = DEVICES[0],
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a trace for Perfetto to this JSON file.")
+    ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write a timeline of the multiprocessors (SVG).")
+        Path | None,
+        typer.Option(help="Write a timeline of the multiprocessors to this SVG file."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -184,16 +211,13 @@ def corun(
 
 
 def broker(
-    path: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to serve.")],
-    policy: Annotated[
-        str,
-        typer.Option(help="How models share the GPU. Others than tilewright are for comparison."),
-    ] = "tilewright",
+    path: Annotated[Path, typer.Argument(metavar="SOCKET", help="Serve this Unix socket.")],
+    policy: PolicyName = "tilewright",
     sms: Annotated[
         int | None,
-        typer.Option(min=2, help="Number of multiprocessors; by default those of the GPU."),
+        typer.Option(min=2, help="Share this number of multiprocessors. By default all."),
     ] = None,
-    device: Annotated[str, typer.Option(help=f"Where to run: {', '.join(DEVICES)}.")] = DEVICES[0],
+    device: DeviceName = DEVICES[0],
     as_json: Json = False,
 ) -> Answer:
     """Let the models of several processes share one GPU, until Ctrl-C."""

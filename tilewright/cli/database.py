@@ -18,7 +18,8 @@ from tilewright.cli.output import Answer, pairs
 from tilewright.cli.output_files import Output
 
 app = typer.Typer(
-    name="db", help="The kernel database: which candidates were fastest on which devices."
+    name="db",
+    help="Manage the kernel database, which says which candidates were fastest on which devices.",
 )
 
 Db = Annotated[
@@ -27,7 +28,7 @@ Db = Annotated[
         "--store",
         metavar="FILE|URL",
         envvar="TILEWRIGHT_STORE",
-        help="A file, sqlite:///FILE, or postgresql+psycopg://USER@HOST/NAME.",
+        help="Use this database: a file, sqlite:///FILE, or postgresql+psycopg://USER@HOST/NAME.",
     ),
 ]
 #: The default database: a file in the current folder.
@@ -61,7 +62,7 @@ def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; - is stdout.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Write to this file. - is stdout.")],
     force: Force = False,
     db: Db = DEFAULT,
     as_json: Json = False,
@@ -86,7 +87,8 @@ def export(
 @app.command("import")
 def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An export. Import only files that you trust.")
+        Path,
+        typer.Argument(metavar="FILE", help="Read this export. Import only files that you trust."),
     ],
     db: Db = DEFAULT,
     as_json: Json = False,
@@ -104,11 +106,15 @@ def import_(
 def gc(
     days: Annotated[
         int | None,
-        typer.Option(min=0, help="Delete reports that are older than this; by default 90."),
+        typer.Option(min=0, help="Delete reports that are older than this. By default 90 days."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Delete even if nobody reported for days: the date is right."),
+        typer.Option(
+            "--force",
+            help="Delete even if nobody has reported for days. Check first that this machine's "
+            "date is right.",
+        ),
     ] = False,
     db: Db = DEFAULT,
     as_json: Json = False,

@@ -28,11 +28,15 @@ from tilewright.elastic.transform import (
 
 
 def elastic(
-    source: Annotated[Path, typer.Argument(metavar="KERNEL.cu", help="A CUDA C++ source.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    source: Annotated[Path, typer.Argument(metavar="KERNEL.cu", help="Read this CUDA C++ source.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the new source to this file.")
+    ],
     headers: Annotated[
         list[Path] | None,
-        typer.Option("-I", help="A folder with headers of device code; repeatable."),
+        typer.Option(
+            "-I", help="Read headers of device code in this folder. You can repeat this option."
+        ),
     ] = None,
     fold_threads: Annotated[
         bool,
@@ -55,7 +59,8 @@ def elastic(
         typer.Option(
             "--threads",
             metavar="NAME=COUNT",
-            help="The largest number of threads in a block of the kernel; repeatable.",
+            help="Expect at most this number of threads in a block of this kernel. You can repeat "
+            "this option.",
         ),
     ] = None,
     force: Force = False,

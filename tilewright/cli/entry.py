@@ -31,7 +31,8 @@ from tilewright.cli.output import Answer, print_answer, print_error
 
 app = typer.Typer(
     name="tilewright",
-    help="ONNX models as kernels for WebAssembly, WebGPU and CUDA, tuned where they run.",
+    help="Compile models into kernels for WebAssembly, WebGPU and CUDA, and tune them where "
+    "they run.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

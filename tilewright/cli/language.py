@@ -32,63 +32,78 @@ LanguageModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL|BUNDLE",
-        help="A GGUF file, an exported .onnx file with its tokenizer, a folder with such a file, "
-        "with encoder_model.onnx and decoder_model.onnx or with safetensors files, or a bundle's "
-        "folder.",
+        help="Read the model from a GGUF file, an exported .onnx file with its tokenizer, or a "
+        "bundle's folder. A folder with such a file, with safetensors files, or with "
+        "encoder_model.onnx and decoder_model.onnx can be read, too.",
     ),
 ]
-Most = Annotated[int, typer.Option(min=1, help="The largest number of new tokens.")]
-System = Annotated[str | None, typer.Option(help="Instructions for the model, before the chat.")]
-Temperature = Annotated[
-    float, typer.Option(help="How random the choice of tokens is; 0 takes the likeliest one.")
+Most = Annotated[int, typer.Option(min=1, help="Write at most this number of new tokens.")]
+System = Annotated[
+    str | None, typer.Option(help="Give the model this instruction before the chat.")
 ]
-TopK = Annotated[int, typer.Option(help="Choose among this many of the likeliest tokens; 0: all.")]
+Temperature = Annotated[
+    float,
+    typer.Option(help="Set how random the choice of a token is. 0 takes the likeliest token."),
+]
+TopK = Annotated[
+    int, typer.Option(help="Choose among this number of likeliest tokens. 0 means all tokens.")
+]
 TopP = Annotated[
     float,
     typer.Option(help="Choose among the likeliest tokens that together have this probability."),
 ]
 MinP = Annotated[
     float,
-    typer.Option(help="Leave out tokens whose probability, over the likeliest one's, is less."),
+    typer.Option(
+        help="Leave out tokens whose probability is below this share of the likeliest token's."
+    ),
 ]
 Penalty = Annotated[
-    float, typer.Option(help="Makes tokens among the last 64 less likely; 1 changes nothing.")
+    float,
+    typer.Option(help="Make the last 64 tokens less likely to come again. 1 changes nothing."),
 ]
 FrequencyPenalty = Annotated[
     float,
-    typer.Option(help="Subtracted from a token's logit for each time that the answer has it."),
+    typer.Option(
+        help="Subtract this from a token's logit for each time that the answer has the token."
+    ),
 ]
 PresencePenalty = Annotated[
-    float, typer.Option(help="Subtracted once from the logit of each token that the answer has.")
+    float, typer.Option(help="Subtract this once from the logit of each token of the answer.")
 ]
 LogitBias = Annotated[
     list[str] | None,
-    typer.Option(metavar="ID=NUMBER", help="Added to the logit of a token; repeatable."),
+    typer.Option(
+        metavar="ID=NUMBER",
+        help="Add this number to the logit of this token. You can repeat this option.",
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the random choice.")]
+Seed = Annotated[int, typer.Option(help="Start the random choice from this number.")]
 Stops = Annotated[
-    list[str] | None, typer.Option("--stop", help="A text that ends the answer; repeatable.")
+    list[str] | None,
+    typer.Option("--stop", help="End the answer at this text. You can repeat this option."),
 ]
 Context = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Number of tokens that the caches hold: 4096, or what the model was trained for if "
-        "that is less.",
+        help="Let the caches hold this number of tokens. By default 4096, or what the model was "
+        "trained for if that is less.",
     ),
 ]
-Host = Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")]
+Host = Annotated[str, typer.Option(help=f"Run on this host: {', '.join(HOSTS)}.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Number of threads; by default one per core.")
+    int | None, typer.Option(min=1, help="Use this number of threads. By default one per core.")
 ]
 Cache = Annotated[
-    Path | None, typer.Option(help="Where built models are kept, by default the user's cache.")
+    Path | None,
+    typer.Option(help="Keep built models in this folder. By default in the user's cache folder."),
 ]
 
 
 def generate(
     model: LanguageModelFile,
-    prompt: Annotated[str, typer.Option(help="The text to continue, or a user's message.")],
+    prompt: Annotated[str, typer.Option(help="Continue this text, or answer this message.")],
     chat: Annotated[
         bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
     ] = False,
@@ -111,7 +126,7 @@ def generate(
     cache: Cache = None,
     as_json: Json = False,
 ) -> Answer:
-    """Let a language model go on with a text, answer one message, or write from a text."""
+    """Let a language model continue a text, answer one message, or write from a text."""
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
     choice = _choice(

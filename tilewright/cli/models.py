@@ -71,7 +71,9 @@ STAGES = ("graph", "kernels", "loops", *(s for t in TARGETS.values() for s in t.
 
 def build(
     model: ModelFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the bundle to this folder.")
+    ],
     target: Targets = None,
     variant: Variants = None,
     shape: Shapes = None,
@@ -84,20 +86,20 @@ def build(
     bank: Bank = None,
     context: Annotated[
         int | None,
-        typer.Option(min=1, help="For language models: the number of tokens that the caches hold."),
+        typer.Option(min=1, help="Let a language model's caches hold this number of tokens."),
     ] = None,
     weights: WeightBits = None,
     caches: Annotated[
         int | None,
         typer.Option(
-            help="For language models: bits of a number in the caches on WebAssembly, 16 (the "
-            "default) or 32."
+            help="Store the numbers in a language model's caches with 16 or 32 bits on "
+            "WebAssembly. By default 16."
         ),
     ] = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file to put into the bundle for the page, such as a tokenizer; repeatable."
+            help="Add this file, such as a tokenizer, for the page. You can repeat this option."
         ),
     ] = None,
     static: Annotated[
@@ -108,12 +110,16 @@ def build(
     ] = False,
     classes: Annotated[
         list[str] | None,
-        typer.Option(help="With --static: only for this class of devices; repeatable."),
+        typer.Option(
+            help="With --static: add candidates for this class of devices. By default for all "
+            "classes. You can repeat this option."
+        ),
     ] = None,
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"With --static: what to tune for, {', '.join(OBJECTIVES)}. By default latency."
+            help=f"With --static: tune for this objective: {', '.join(OBJECTIVES)}. "
+            "By default latency."
         ),
     ] = None,
     client: Client = False,
@@ -180,14 +186,15 @@ def check(
 def run(
     model: ModelOrBundle,
     inputs: Annotated[
-        Path, typer.Option(help="An .npz file (numpy.savez) with one array per input.")
+        Path, typer.Option(help="Read one array per input from this .npz file (numpy.savez).")
     ],
     outputs: Annotated[
-        Path | None, typer.Option(help="Where to write the outputs, as .npz.")
+        Path | None, typer.Option(help="Write the outputs to this .npz file.")
     ] = None,
-    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
+    host: Annotated[str, typer.Option(help=f"Run on this host: {', '.join(HOSTS)}.")] = "wasmtime",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
+        int | None,
+        typer.Option(min=1, help="Use this number of threads. By default the host chooses."),
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
@@ -248,7 +255,7 @@ def _features(adapter: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def show(
     model: ModelFile,
-    stage: Annotated[str, typer.Option(help=f"The stage to print: {', '.join(STAGES)}.")] = "graph",
+    stage: Annotated[str, typer.Option(help=f"Print this stage: {', '.join(STAGES)}.")] = "graph",
     shape: Shapes = None,
     bucket: Buckets = None,
     extent: Extents = None,
@@ -432,17 +439,22 @@ def _plan_words(plan: dict[str, object]) -> str:
 
 
 def relink(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="Read the bundle in this folder.")
+    ],
     winners: Annotated[
         Path,
         typer.Option(
-            help='A JSON file: from `tune --save`, or {"kernel number": candidate or schedule, …}.'
+            help="Take the winners from this JSON file. It comes from `tune --save`, or has the "
+            'form {"kernel number": schedule or candidate, …}.'
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the new bundle to this folder.")
+    ],
     device: Annotated[
         str | None,
-        typer.Option(metavar="CLASS", help="The device class, if the file does not name one."),
+        typer.Option(metavar="CLASS", help="Use this class of devices if the file names none."),
     ] = None,
     sign_with: SignWith = None,
     as_json: Json = False,

@@ -26,8 +26,8 @@ ModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX file, a GGUF file, or a folder with a language model: safetensors files or "
-        "an exported .onnx file, with their settings and tokenizer.",
+        help="Read the model from an ONNX file, a GGUF file, or a folder with a language model: "
+        "safetensors files or an exported .onnx file, with their settings and tokenizer.",
     ),
 ]
 WeightBits = Annotated[
@@ -35,22 +35,32 @@ WeightBits = Annotated[
     typer.Option(
         "--weights",
         metavar="BITS",
-        help="Bits of a model folder's weights: 4, 8, 16 or 32. By default they stay as they are.",
+        help="Store the weights of a model folder with 4, 8, 16 or 32 bits. By default they stay "
+        "as they are.",
     ),
 ]
 ModelOrBundle = Annotated[
-    Path, typer.Argument(metavar="MODEL|BUNDLE", help="An ONNX file or the folder of a bundle.")
+    Path,
+    typer.Argument(
+        metavar="MODEL|BUNDLE", help="Run this ONNX file, or the bundle in this folder."
+    ),
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x128", help="Shape of an input (also 1xn); repeatable."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x128",
+        help="Give an input this shape. A dimension can be a name, as in 1xn. "
+        "You can repeat this option.",
+    ),
 ]
 Buckets = Annotated[
     list[str] | None,
     typer.Option(
         "--buckets",
         metavar="DIM=16,32",
-        help="Sizes of a named dimension, one plan for each; repeatable.",
+        help="Make one plan for each of these sizes of a named dimension. "
+        "You can repeat this option.",
     ),
 ]
 Extents = Annotated[
@@ -58,8 +68,8 @@ Extents = Annotated[
     typer.Option(
         "--extent",
         metavar="DIM=512",
-        help="The largest size of a named dimension that each run sets anew, in one plan; "
-        "repeatable.",
+        help="Make one plan for all sizes of a named dimension up to this one; each run has its "
+        "own size. You can repeat this option.",
     ),
 ]
 Client = Annotated[
@@ -70,28 +80,30 @@ Client = Annotated[
     ),
 ]
 Pyodide = Annotated[
-    Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
+    Path | None,
+    typer.Option(help="With --client: take Pyodide from this folder of the npm package pyodide."),
 ]
 SignWith = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="The site's private key (`keygen`), for pages that verify signatures."
+        metavar="FILE",
+        help="Sign with the site's private key (`keygen`), so that pages can verify signatures.",
     ),
 ]
 Targets = Annotated[
     list[str] | None,
     typer.Option(
         "--target",
-        help=f"What to compile for: {', '.join(TARGETS)}; repeatable. "
-        f"By default {', '.join(DEFAULT)}.",
+        help=f"Compile for this target: {', '.join(TARGETS)}. By default {', '.join(DEFAULT)}. "
+        "You can repeat this option.",
     ),
 ]
 Variants = Annotated[
     list[str] | None,
     typer.Option(
         "--variant",
-        help="A code variant to build; repeatable. By default all, except those that are "
-        "made for one engine.",
+        help="Build this code variant. By default all are built, except those that are made for "
+        "one engine. You can repeat this option.",
     ),
 ]
 States = Annotated[
@@ -99,15 +111,15 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="INPUT=OUTPUT",
-        help="An input that takes this output of the previous run. A * on both sides stands "
-        "for the same text. Repeatable.",
+        help="Let this input take this output of the previous run. A * on both sides stands "
+        "for the same text. You can repeat this option.",
     ),
 ]
 Halves = Annotated[
     bool,
     typer.Option(
         "--halves",
-        help="Round weights to f16: half the download, and on GPUs half the memory to read. "
+        help="Round weights to f16. This halves the download and, on GPUs, the memory to read. "
         "Products with these weights, and attention, may also round their other "
         "operand.",
     ),
@@ -134,9 +146,9 @@ Bank = Annotated[
         "--bank",
         metavar="BYTES",
         min=2**20,
-        help="On WebGPU: the size of a buffer. A larger model gets several buffers, for its "
-        "large weights and, if necessary, for states and intermediate results. Every "
-        "device allows 134217728 bytes; by default 1073741824.",
+        help="Limit a buffer on WebGPU to this size. A larger model gets several buffers, for "
+        "its large weights and, if necessary, for states and intermediate results. Every "
+        "device allows 134217728 bytes. By default the limit is 1073741824.",
     ),
 ]
 Force = Annotated[

@@ -27,7 +27,7 @@ from tilewright.cli.output import Answer, pairs, progress, table
 from tilewright.cli.tune import CANCELLED, PAGES, TuningLog, check_tuner
 from tilewright.tuning.messages import FIELDS, KEPT, NEVER, SHARED
 
-app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
+app = typer.Typer(name="reports", help="Show what devices report to a site's kernel database.")
 Plain = dict[str, object]
 
 
@@ -35,10 +35,12 @@ Plain = dict[str, object]
 def preview(
     bundle: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="The bundle; by default a small example."),
+        typer.Option(
+            metavar="FOLDER", help="Tune the bundle in this folder. By default a small example."
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(PAGES)}.")] = "chromium",
-    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
+    host: Annotated[str, typer.Option(help=f"Tune on this host: {', '.join(PAGES)}.")] = "chromium",
+    budget: Annotated[float, typer.Option(min=0.1, help="Tune for this number of seconds.")] = 5,
     as_json: Json = False,
 ) -> Answer:
     """Tune for a few seconds, and show what the page sent and what a store kept.

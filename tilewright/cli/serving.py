@@ -37,11 +37,14 @@ if TYPE_CHECKING:
 def serve(
     bundles: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BUNDLE...", help="Folders of bundles, or NAME=FOLDER."),
+        typer.Argument(
+            metavar="BUNDLE...",
+            help="Serve the bundles in these folders. NAME=FOLDER gives a bundle another name.",
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")
+        int, typer.Option(min=0, max=65535, help="Listen on this port. 0 takes any free port.")
     ] = 8000,
     isolation: Annotated[
         bool, typer.Option(help="Send the headers that threads need (COOP, COEP).")
@@ -51,40 +54,42 @@ def serve(
         typer.Option(
             metavar="FILE|URL",
             envvar="TILEWRIGHT_STORE",
-            help="The kernel database, as for `db`. Without one, reports of devices are refused.",
+            help="Keep kernel votes in this database, as for `db`. Without one, reports of devices "
+            "are refused.",
         ),
     ] = "",
     source_key: Annotated[
         str,
         typer.Option(
             envvar="TILEWRIGHT_SOURCE_KEY",
-            help="A secret that all servers of a store share, so that they count a network once. "
-            "By default random at each start.",
+            help="Use this secret, which all servers of one store share. Without it, each server "
+            "makes its own at every start.",
         ),
     ] = "",
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ORIGIN",
-            help="Another site whose pages may tune here, such as https://example.org, or *; "
-            "repeatable.",
+            help="Let pages of this other site tune here, such as https://example.org. * stands "
+            "for all sites. You can repeat this option.",
         ),
     ] = None,
     trusted_proxy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="The address of a reverse proxy that names its visitors in X-Forwarded-For, or a "
-            "network of proxies such as 10.0.0.0/8. Without it, all visitors of the proxy "
-            "count as one. Repeatable.",
+            help="Believe the visitors' addresses (X-Forwarded-For) from this reverse proxy, or "
+            "from a network of proxies such as 10.0.0.0/8. Without it, all visitors of the proxy "
+            "count as one. You can repeat this option.",
         ),
     ] = None,
     host_name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name of the site, such as tuner.example. Requests for other names are "
-            "refused, except localhost and addresses of this machine. Repeatable.",
+            help="Serve requests for this name of the site, such as tuner.example. Requests for "
+            "other names are refused, except localhost and addresses of this machine. You can "
+            "repeat this option.",
         ),
     ] = None,
     compile_workers: Annotated[
@@ -92,7 +97,7 @@ def serve(
         typer.Option(
             min=0,
             max=64,
-            help="Number of processes that compile candidates; 0: one thread of the server.",
+            help="Make candidates in this number of processes. 0 makes them in a thread.",
         ),
     ] = 1,
     cache: Annotated[
@@ -100,24 +105,25 @@ def serve(
         typer.Option(
             metavar="FOLDER",
             envvar="TILEWRIGHT_CACHE",
-            help="Folder for bundles with the kernels that devices voted for; servers of a site "
-            "can share it. By default in the user's cache folder.",
+            help="Keep bundles that start with the voted kernels in this folder. Servers of a site "
+            "can share it. By default it is in the user's cache folder.",
         ),
     ] = None,
     corun: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Results for the page /corun: output of `corun --json` or `corun --trace`, or a "
-            "record of the benchmark corun.policies; repeatable.",
+            help="Show these results on the page /corun. They are output of `corun --json` or "
+            "`corun --trace`, or a record of the benchmark corun.policies. You can repeat this "
+            "option.",
         ),
     ] = None,
     language: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MODEL|BUNDLE",
-            help="A language model as for `chat`, or NAME=PATH, that answers "
-            "at /v1/chat/completions as OpenAI's service does; repeatable.",
+            help="Let this language model answer at /v1/chat/completions, as OpenAI's service "
+            "does. It is a model as for `chat`, or NAME=PATH. You can repeat this option.",
         ),
     ] = None,
     weights: WeightBits = None,

@@ -52,7 +52,9 @@ def doctor(as_json: Json = False) -> Answer:
 
 
 def keygen(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, in PEM.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Write the key to this file, as PEM.")
+    ],
     as_json: Json = False,
 ) -> Answer:
     """Make a private key to sign bundles and candidates with, and print its public key."""

@@ -45,32 +45,39 @@ Plain = dict[str, Any]
 
 
 def tune(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
-    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(TUNERS)}.")] = "chromium",
-    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 30,
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="Tune the bundle in this folder.")
+    ],
+    host: Annotated[
+        str, typer.Option(help=f"Tune on this host: {', '.join(TUNERS)}.")
+    ] = "chromium",
+    budget: Annotated[float, typer.Option(min=0.1, help="Tune for this number of seconds.")] = 30,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
+        int | None,
+        typer.Option(min=1, help="Use this number of threads. By default the host chooses."),
     ] = None,
     kernels: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Tune only this number of kernels: those that take most of the time."
+            min=1, help="Tune only this number of kernels. Those that take most time are chosen."
         ),
     ] = None,
     objective: Annotated[
-        str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")
+        str, typer.Option(help=f"Tune for this objective: {', '.join(OBJECTIVES)}.")
     ] = "latency",
     store: Annotated[
-        str, typer.Option(metavar="FILE|URL", help="A kernel database to learn from and report to.")
+        str,
+        typer.Option(metavar="FILE|URL", help="Learn from this kernel database, and report to it."),
     ] = "",
     report: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where to write all measurements and sent messages, as JSON."
+            metavar="FILE", help="Write all measurements and sent messages to this JSON file."
         ),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write the winners, for relink.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the winners to this file, for `relink`."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
