@@ -78,8 +78,8 @@ def corun(
     deadline: Annotated[
         float | None,
         typer.Option(
-            help="Count a critical request as missed if it has no answer after this number of "
-            "milliseconds."
+            help="Answer each critical request within this number of milliseconds. A request that "
+            "would miss this is refused, and a late answer counts as a miss."
         ),
     ] = None,
     rate: Annotated[
