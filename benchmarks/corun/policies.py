@@ -63,7 +63,7 @@ WATCHED = 0.2
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """The options, as `main` describes them."""
 
     pairs: Sequence[str]
@@ -100,26 +100,26 @@ class Pair:
         return [CriticalSettings(path) for path in self.bundles[:count]], list(self.bundles[count:])
 
 
-def pairs_of(asked: Asked, folder: Path) -> Iterator[Pair]:
+def pairs_of(options: RunOptions, folder: Path) -> Iterator[Pair]:
     """Models are compiled once each."""
-    if asked.models:
-        names = [Path(m).stem for m in asked.models]
-        arrival: Arrival = Poisson(asked.rate) if asked.rate else ClosedLoop()
+    if options.models:
+        names = [Path(m).stem for m in options.models]
+        arrival: Arrival = Poisson(options.rate) if options.rate else ClosedLoop()
         found = Workload(
             (Stream(names[0], arrival),), tuple(Stream(n, ClosedLoop()) for n in names[1:])
         )
         paths = [
-            built(n, Path(m), folder, asked.kernels)
-            for n, m in zip(names, asked.models, strict=True)
+            built(n, Path(m), folder, options.kernels)
+            for n, m in zip(names, options.models, strict=True)
         ]
-        yield Pair(" + ".join(names), found.with_clients(asked.clients), tuple(paths))
+        yield Pair(" + ".join(names), found.with_clients(options.clients), tuple(paths))
         return
-    for name in asked.pairs:
-        found = workload(name).with_clients(asked.clients)
+    for name in options.pairs:
+        found = workload(name).with_clients(options.clients)
         rate = found.critical[0].arrival.rate
-        if asked.rate and rate:
-            found = found.scaled(asked.rate / rate)
-        bundles = (built(s.model, model(s.model), folder, asked.kernels) for s in found.streams)
+        if options.rate and rate:
+            found = found.scaled(options.rate / rate)
+        bundles = (built(s.model, model(s.model), folder, options.kernels) for s in found.streams)
         yield Pair(name, found, tuple(bundles))
 
 
@@ -133,9 +133,9 @@ def built(name: str, source: Path | onnx.ModelProto, folder: Path, kernels: str 
     return path
 
 
-def at_paper_load(pair: Pair, asked: Asked, sms: int | None) -> Pair:
+def at_paper_load(pair: Pair, options: RunOptions, sms: int | None) -> Pair:
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
-    settings = Settings("sequential", asked.kind, sms, measure_seconds=asked.measure)
+    settings = Settings("sequential", options.kind, sms, measure_seconds=options.measure)
     with Corun.prepare(*pair.parted, settings) as session:
         solo = solos(
             pair.workload,
@@ -154,43 +154,43 @@ def solos(
     return {s.model: us / 1e6 for s, us in critical} | {s.model: 1 / rate for s, rate in normal}
 
 
-def rows_of(pair: Pair, asked: Asked, sms: int | None) -> Iterator[Row]:
+def rows_of(pair: Pair, options: RunOptions, sms: int | None) -> Iterator[Row]:
     """One policy after the other; curves are measured once."""
     curves: Sequence[Measured] = ()
     critical, normal = pair.parted
-    if asked.paper_load and pair.name in PAPER_LOADS:
-        pair = at_paper_load(pair, asked, sms)
+    if options.paper_load and pair.name in PAPER_LOADS:
+        pair = at_paper_load(pair, options, sms)
     arrivals = [stream.arrival for stream in pair.workload.critical]
-    for name in asked.policies:
+    for name in options.policies:
         promises = POLICIES[name].promises
-        for bound in asked.bounds if promises else (None,):
+        for bound in options.bounds if promises else (None,):
             settings = Settings(
                 POLICIES[name],
-                asked.kind,
+                options.kind,
                 sms,
                 max_slowdown=bound or NO_BOUND,
-                phases=asked.phases,
-                ahead=asked.ahead,
-                max_concurrent=asked.together,
-                l2_persistence=asked.l2_persistence,
+                phases=options.phases,
+                ahead=options.ahead,
+                max_concurrent=options.together,
+                l2_persistence=options.l2_persistence,
                 gap_s=min(arrival.mean_gap for arrival in arrivals),
-                use_least_gap=not asked.any_time,
-                measure_seconds=asked.measure,
+                use_least_gap=not options.any_time,
+                measure_seconds=options.measure,
             )
             try:
                 with Corun.prepare(critical, normal, settings, curves) as session:
                     curves = session.calibration.curves if promises else curves
-                    for seed in asked.seeds:
-                        yield row(pair, asked, session, bound, seed)
+                    for seed in options.seeds:
+                        yield row(pair, options, session, bound, seed)
             except TilewrightError as error:
-                for seed in asked.seeds:
+                for seed in options.seeds:
                     said = {"error": error.to_json()}
-                    yield setting(pair, asked, name, sms, bound, seed) | said
+                    yield setting(pair, options, name, sms, bound, seed) | said
 
 
 def setting(
     pair: Pair,
-    asked: Asked,
+    options: RunOptions,
     policy: str,
     sms: int | None,
     bound: float | None,
@@ -200,15 +200,15 @@ def setting(
         "pair": pair.name,
         "policy": policy,
         "sms": sms,
-        "kernels": asked.kernels,
-        "clients": asked.clients,
-        "l2_persistence": asked.l2_persistence,
-        "rate": asked.rate,
-        "load": PAPER_LOADS.get(pair.name) if asked.paper_load else None,
+        "kernels": options.kernels,
+        "clients": options.clients,
+        "l2_persistence": options.l2_persistence,
+        "rate": options.rate,
+        "load": PAPER_LOADS.get(pair.name) if options.paper_load else None,
         "seed": seed,
         "max_slowdown": bound,
-        "together": asked.together,
-        "gaps": not asked.any_time
+        "together": options.together,
+        "gaps": not options.any_time
         and POLICIES[policy].plain
         and all(s.arrival.least_gap for s in pair.workload.critical),
     }
@@ -216,7 +216,7 @@ def setting(
 
 def row(
     pair: Pair,
-    asked: Asked,
+    options: RunOptions,
     session: Corun,
     bound: float | None,
     seed: int,
@@ -226,7 +226,7 @@ def row(
     streams = pair.workload
     result = session.run(
         [s.arrival for s in streams.critical],
-        asked.seconds, seed, [s.arrival for s in streams.normal],
+        options.seconds, seed, [s.arrival for s in streams.normal],
     )  # fmt: skip
     critical = list(zip(streams.critical, result.critical, strict=True))
     solo = solos(streams, [one.solo_us for one in result.critical], session.models.normal.alone)
@@ -238,7 +238,7 @@ def row(
     service = tail([a.slowdown for _, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.models.settings
-    found: Row = setting(pair, asked, session.models.policy.name, used.sms, bound, seed) | {
+    found: Row = setting(pair, options, session.models.policy.name, used.sms, bound, seed) | {
         "l2_kept": session.models.persistent.share if session.models.persistent else None,
         "p50": waited.p50,
         "p99": waited.p99,
@@ -270,16 +270,16 @@ def row(
     return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
 
 
-def occupancy_of(pair: Pair, asked: Asked, sms: int | None, name: str) -> float:
+def occupancy_of(pair: Pair, options: RunOptions, sms: int | None, name: str) -> float:
     """Resident warps over all that there is room for, by watched kernels."""
     settings = Settings(
-        name, asked.kind, sms, max_slowdown=NO_BOUND, watched=True,
-        l2_persistence=asked.l2_persistence, measure_seconds=asked.measure / 4,
+        name, options.kind, sms, max_slowdown=NO_BOUND, watched=True,
+        l2_persistence=options.l2_persistence, measure_seconds=options.measure / 4,
     )  # fmt: skip
     streams = pair.workload
     with Corun.prepare(*pair.parted, settings) as session:
         result = session.run(
-            [s.arrival for s in streams.critical], WATCHED * asked.seconds, 0,
+            [s.arrival for s in streams.critical], WATCHED * options.seconds, 0,
             [s.arrival for s in streams.normal],
         )  # fmt: skip
     return achieved_occupancy(result.spans)
@@ -334,7 +334,7 @@ def main(
             "--paper-load sets the rates of the paper's workloads",
             hint="Leave out --model and --rate",
         )
-    asked = Asked(
+    options = RunOptions(
         pair or list(WORKLOADS), models or (), rate, paper_load, policy or list(POLICIES),
         bound or BOUNDS, seconds, measure, seed or (0,), clients, phases, l2_persistence, any_time,
         kernels, together, ahead, "cpu" if on_cpu else "gpu",
@@ -346,10 +346,10 @@ def main(
         run.save([gpu | row for row in rows], part=part, facts={"machine": machine})
 
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
-        for each in pairs_of(asked, Path(folder)):
+        for each in pairs_of(options, Path(folder)):
             for number in sms or (None,):
                 rows = list[Row]()
-                for found in rows_of(each, asked, number):
+                for found in rows_of(each, options, number):
                     rows.append(found)
                     run.show(found)
                     keep([found])
@@ -357,7 +357,7 @@ def main(
                         print("the time is over", flush=True)
                         return
                 for name in OCCUPIED if occupancy else ():
-                    share = round(occupancy_of(each, asked, number, name), 4)
+                    share = round(occupancy_of(each, options, number, name), 4)
                     print(each.name, name, "occupancy", share, flush=True)
                     watched = [r for r in rows if r["policy"] == name and "error" not in r]
                     keep([row | {"occupancy": share} for row in watched])

@@ -61,7 +61,7 @@ class Building:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimingOptions:
     """What is timed.  clock: also by the GPU's own;  profile: also the slowest kernels"""
 
     prompt: int
@@ -104,43 +104,43 @@ def flops(sizes: Sizes, rows: int, keys: int) -> int:
     return 2 * (rows * (weights + attention) + sizes.width * sizes.words)
 
 
-def measure(model: BrowserModel, sizes: Sizes, asked: Asked) -> Row:
+def measure(model: BrowserModel, sizes: Sizes, timing: TimingOptions) -> Row:
     rng = np.random.default_rng(0)
-    prompt = [int(i) for i in rng.integers(0, sizes.words, asked.prompt)]
+    prompt = [int(i) for i in rng.integers(0, sizes.words, timing.prompt)]
     more = {"temperature": [0.8], "chance": [0.5]} if sizes.token == "top-k" else {}
     model.generate(prompt, 2, inputs=more)  # pipelines are made at the first use
     prompts, tokens = [], []
-    for _ in range(asked.rounds):
-        found, milliseconds = model.generate(prompt, 1 + asked.tokens, inputs=more)
+    for _ in range(timing.rounds):
+        found, milliseconds = model.generate(prompt, 1 + timing.tokens, inputs=more)
         prompts.append(milliseconds[0])
         tokens += milliseconds[1:]
         print(
             f"prompt {milliseconds[0]:.1f} ms, token {statistics.median(tokens):.3f} ms", flush=True
         )
     row: Row = {
-        "prompt": asked.prompt, "tokens": asked.tokens, "first": found[:4],
+        "prompt": timing.prompt, "tokens": timing.tokens, "first": found[:4],
         "prompt_ms": round(statistics.median(prompts), 3),
         "token_ms": round(statistics.median(tokens), 4),
         "tokens_per_s": round(1000 / statistics.median(tokens), 1),
         "spread": round(spread(tokens), 4), "n": len(tokens),
     }  # fmt: skip
     row["prompt_tflops"] = round(
-        flops(sizes, asked.prompt, asked.prompt // 2) / row["prompt_ms"] / 1e9, 3
+        flops(sizes, timing.prompt, timing.prompt // 2) / row["prompt_ms"] / 1e9, 3
     )
-    if asked.clock:
-        row |= by_clock(model, asked)
-    if asked.profile:
-        for size in (1, asked.prompt):
+    if timing.clock:
+        row |= by_clock(model, timing)
+    if timing.profile:
+        for size in (1, timing.prompt):
             print(f"n = {size}")
-            show(model.profile(5, {"n": size}, in_order=asked.clock))
+            show(model.profile(5, {"n": size}, in_order=timing.clock))
     return row
 
 
-def by_clock(model: BrowserModel, asked: Asked) -> Row:
+def by_clock(model: BrowserModel, timing: TimingOptions) -> Row:
     """Milliseconds of each plan by the GPU's own clock, several in one submission."""
     times = {
         name: model.time(5, 2, {"n": size}, repeat=repeat).milliseconds
-        for name, size, repeat in (("prompt", asked.prompt, 4), ("token", 1, 64))
+        for name, size, repeat in (("prompt", timing.prompt, 4), ("token", 1, 64))
     }
     return {f"{name}_clock_ms": round(statistics.median(ms), 4) for name, ms in times.items()}
 
@@ -194,16 +194,16 @@ def main(
     ] = None,
     build: Annotated[bool, typer.Option("--build", help="Only builds, into --folder.")] = False,
 ) -> None:
-    sizes, asked = sized(size or ()), Asked(prompt, tokens, rounds, clock, profile)
+    sizes, timing = sized(size or ()), TimingOptions(prompt, tokens, rounds, clock, profile)
     if smoke:
         sizes = dataclasses.replace(TINY, token="greedy")
-        asked = Asked(16, 8, 1, False, profile)
-    if sizes.room < asked.prompt + asked.tokens:
+        timing = TimingOptions(16, 8, 1, False, profile)
+    if sizes.room < timing.prompt + timing.tokens:
         raise UsageError(
             f"A room of {sizes.room} is too small for the prompt and the tokens",
-            hint=f"--size room={asked.prompt + asked.tokens}",
+            hint=f"--size room={timing.prompt + timing.tokens}",
         )
-    building = Building(asked.prompt, bank, halves, bytes_, apart)
+    building = Building(timing.prompt, bank, halves, bytes_, apart)
     with tempfile.TemporaryDirectory(prefix="llama-") as temporary:
         place = folder or Path(temporary)
         about = place / "about.json"
@@ -221,7 +221,7 @@ def main(
             with BrowserHost(dawn) as host:
                 model = host.load(place / "bundle")
                 print(json.dumps(model.info["adapter"]), model.info["memoryBytes"], flush=True)
-                row |= {"memory_bytes": model.info["memoryBytes"]} | measure(model, sizes, asked)
+                row |= {"memory_bytes": model.info["memoryBytes"]} | measure(model, sizes, timing)
             run.show(row)
             if not smoke:
                 run.save([row], facts=facts(dawn))

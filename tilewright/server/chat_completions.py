@@ -26,13 +26,13 @@ from tilewright.server.chat_format import (
     DONE,
     FINISHED,
     MOST_BODY,
-    Asked,
     ChatAnswerFormat,
     ChatError,
+    ChatRequest,
     TokenChoice,
     ToldToken,
     Usage,
-    asked,
+    chat_request,
     event,
 )
 
@@ -143,7 +143,7 @@ class ChatCompletions:
 
     async def _create(self, request: Request) -> Response:
         try:
-            found = asked(await _body(request))
+            found = chat_request(await _body(request))
             if found.model not in self._models:
                 raise _no_model(found.model)
         except ChatError as refused:
@@ -156,9 +156,9 @@ class ChatCompletions:
 class _Answering(Response):
     """Waits for the model, answers, and stops when the client leaves."""
 
-    def __init__(self, model: ChatModel, queue: _Queue, asked: Asked) -> None:
+    def __init__(self, model: ChatModel, queue: _Queue, request: ChatRequest) -> None:
         super().__init__()
-        self._model, self._queue, self._asked = model, queue, asked
+        self._model, self._queue, self._request = model, queue, request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ending = scope.get("state", {}).get(ENDING) or asyncio.Event()
@@ -172,7 +172,7 @@ class _Answering(Response):
                 if ending.is_set():
                     raise ChatError("The server is ending", status=503, kind="server_error")
                 first = await asyncio.to_thread(self._begun, 0)
-                if self._asked.is_stream:
+                if self._request.is_stream:
                     await self._stream(ending, first, send)
                     return
                 response: Response = JSONResponse(await self._whole(ending, first))
@@ -187,7 +187,7 @@ class _Answering(Response):
 
         Raises ChatError for a prompt that does not fit.
         """
-        of, most = self._asked, self._model.context
+        of, most = self._request, self._model.context
         if len(of.messages) > most:
             raise _too_long(f"{len(of.messages)} messages", most)
         choice = of.choice | {"seed": of.choice["seed"] + index}
@@ -204,11 +204,11 @@ class _Answering(Response):
 
     async def _answers(self, first: ChatAnswer) -> AsyncIterator[tuple[int, ChatAnswer]]:
         """One after the other, each begun when the one before has ended."""
-        for index in range(self._asked.count):
+        for index in range(self._request.count):
             yield index, await asyncio.to_thread(self._begun, index) if index else first
 
     async def _whole(self, ending: asyncio.Event, first: ChatAnswer) -> dict[str, object]:
-        form, choices, usages = ChatAnswerFormat(self._asked.model), [], []
+        form, choices, usages = ChatAnswerFormat(self._request.model), [], []
         async for index, answer in self._answers(first):
             async with _stopped_by(ending, answer):
                 async for _ in _pieces(answer):
@@ -219,7 +219,7 @@ class _Answering(Response):
         return form.whole(choices, reduce(Usage.plus, usages))
 
     async def _stream(self, ending: asyncio.Event, first: ChatAnswer, send: Send) -> None:
-        form, usages = ChatAnswerFormat(self._asked.model, self._asked.with_usage), []
+        form, usages = ChatAnswerFormat(self._request.model, self._request.with_usage), []
 
         async def put(data: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": more})
@@ -247,7 +247,7 @@ class _Answering(Response):
 
     def _told(self, answer: ChatAnswer, begin: int = 0) -> Sequence[ToldToken] | None:
         """How likely the answer's tokens were, from one of them on; None if nobody asked."""
-        if self._asked.logprobs is None:
+        if self._request.logprobs is None:
             return None
         ended = answer.ended == "end"
         return answer.logprobs[begin : len(answer.logprobs) - ended]

@@ -1,7 +1,8 @@
 """The wire format of OpenAI's chat completions: what a request asks, and what is answered.
 
-Input: the body of a request.  Output: `Asked`, or `ChatError` with the status and the form that
-clients of OpenAI expect; the JSON of whole answers and of their parts.  Nothing is computed here.
+Input: the body of a request.  Output: `ChatRequest`, or `ChatError` with the status and the form
+that clients of OpenAI expect; the JSON of whole answers and of their parts.  Nothing is computed
+here.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class TokenChoice(TypedDict):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChatRequest:
     """A request.  most: of new tokens, None: as many as fit;  count: of answers
     logprobs: whether answers tell how likely their tokens were, and how many others they name
     """
@@ -154,7 +155,7 @@ class Asked:
     with_usage: bool
 
 
-def asked(body: bytes) -> Asked:
+def chat_request(body: bytes) -> ChatRequest:
     """The request in a body.  Raises ChatError."""
     try:
         found = msgspec.json.decode(body, type=_Request)
@@ -183,7 +184,7 @@ def asked(body: bytes) -> Asked:
     if found.stream_options is not None and found.stream_options.include_obfuscation:
         raise _unsupported("stream_options.include_obfuscation")
     limits = (found.max_completion_tokens, found.max_tokens)
-    return Asked(
+    return ChatRequest(
         model=found.model,
         messages=[_message(number, each) for number, each in enumerate(found.messages)],
         most=next((limit for limit in limits if limit is not None), None),
