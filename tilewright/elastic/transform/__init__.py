@@ -1,7 +1,11 @@
 """Foreign CUDA source, made elastic: docs/elastic-transform.md.
 
-* `cuda_source.py` and `definitions.py` parse the text.
-* `eligibility.py`, `spin_loops.py`, `ptx.py` and `flow.py` find reasons to refuse a kernel.
+* `tokens.py`, `cuda_source.py` and `definitions.py` parse the text.
+* `word_index.py` and `pasting.py` find what a kernel leads to, `identity.py` what of it reads the
+  block's number.
+* `eligibility.py` finds reasons to refuse a kernel in its own text, with `spin_loops.py`, `ptx.py`
+  and `flow.py`.  `refusals.py` finds them elsewhere, with `unit_refusals.py`, `unknown_code.py`
+  and `proof.py`.
 * `copies.py`, `forms.py` and `padding.py` write the new text.
 * `cpu_trial.py` and `gpu_trial.py` try it.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tilewright.elastic.transform.definitions import LANES
+from tilewright.elastic.transform.pasting import pastes
 from tilewright.elastic.transform.tokens import Token
 from tilewright.elastic.transform.word_index import SourceUnit, WordIndex
 
@@ -89,16 +90,6 @@ class Identity:
         return frozenset(
             name for u in self.index.leading_to(first, ()) if u.kind == "macro" for name in u.names
         )
-
-
-def pastes(unit: SourceUnit) -> bool:
-    """True if a macro has # or ##, except in `, ##__VA_ARGS__`."""
-    before = ""
-    for token in unit.tokens:
-        if token.text == "#" or (token.text == "##" and before != ","):
-            return True
-        before = token.text
-    return False
 
 
 def registers(tokens: Sequence[Token]) -> list[Token]:

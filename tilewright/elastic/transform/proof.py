@@ -15,7 +15,8 @@ from tilewright.elastic.transform.copies import Copier
 from tilewright.elastic.transform.cuda_source import declared, inside, is_local, name_of
 from tilewright.elastic.transform.definitions import Definition
 from tilewright.elastic.transform.eligibility import MISREAD_WHY
-from tilewright.elastic.transform.identity import Identity, pastes
+from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.pasting import pastes
 from tilewright.elastic.transform.tokens import Directive, Token, balanced, closing
 from tilewright.elastic.transform.word_index import CLASSES, COPIED, SourceUnit
 

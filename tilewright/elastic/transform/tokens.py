@@ -18,6 +18,8 @@ from tilewright.base.errors import required
 
 #: The greatest nesting of brackets; compilers have such limits, too.
 DEEPEST = 200
+#: Signs that end a statement, or begin or end a block.
+STRUCTURE = frozenset({"{", "}", ";"})
 _TOKEN = re.compile(
     r"(?P<space>[ \t\f\v]+)"
     r"|(?P<newline>\r?\n)"

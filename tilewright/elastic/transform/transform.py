@@ -32,8 +32,10 @@ from tilewright.elastic.transform.eligibility import Reason, Verdict, rulebooks
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
 from tilewright.elastic.transform.identity import Identity
 from tilewright.elastic.transform.padding import Padding, padding
+from tilewright.elastic.transform.pasting import units_from
 from tilewright.elastic.transform.proof import RewriteCheck
-from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
+from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals
+from tilewright.elastic.transform.unknown_code import missing_names
 from tilewright.elastic.transform.word_index import COPIED, SourceUnit, index
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ def _judged(
     refusals = Refusals((found.source, *around.found), books, around, identity, proof)
     units = {unit.start: unit for unit in known.units
              if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
-    reached = {start: refusals.reached(unit) for start, unit in units.items()}
+    reached = {start: units_from(known, unit) for start, unit in units.items()}
     made = []
     copied: dict[SourceUnit, None] = {}
     for verdict in verdicts:
