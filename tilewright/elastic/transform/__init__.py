@@ -1,6 +1,8 @@
 """Foreign CUDA source, made elastic: docs/elastic-transform.md.
 
-* `tokens.py`, `cuda_source.py` and `definitions.py` parse the text.
+* `tokens.py`, `cuda_source.py` and `definitions.py` parse the text of one source.
+* `source_group.py`, `device_marks.py` and `modules.py` join a source and its headers: what words
+  mean, which functions are device code, and which call which.
 * `word_index.py` and `pasting.py` find what a kernel leads to, `identity.py` what of it reads the
   block's number.
 * `eligibility.py` finds reasons to refuse a kernel in its own text, with `spin_loops.py`, `ptx.py`

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.cuda_source import Edit, declared, inside, is_local, name_of
-from tilewright.elastic.transform.definitions import LANES, CudaSource, Definition, function_in
+from tilewright.elastic.transform.definitions import LANES, Definition, function_in
 from tilewright.elastic.transform.eligibility import GROUP_INDEX, Verdict, copy_of, outer_if
 from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.modules import SourceModule
 from tilewright.elastic.transform.tokens import Token, closing
 from tilewright.elastic.transform.word_index import SourceUnit
 
@@ -53,7 +54,7 @@ _VALUES = frozenset({
 class Copier:
     """Rewrites the kernels that become elastic, and the code that they reach."""
 
-    def __init__(self, module: CudaSource, identity: Identity, fold: bool) -> None:
+    def __init__(self, module: SourceModule, identity: Identity, fold: bool) -> None:
         self.module, self.identity, self.source = module, identity, module.source
         self.of = self.source.of
         self.values = BLOCK_VALUES | (THREAD_VALUES if fold else {})

@@ -1,6 +1,6 @@
 """Decides what a kernel needs to become elastic, or why it cannot.
 
-Input: a kernel of a `CudaSource`.  Output: a `Verdict`: the needs of its tiles, and reasons to
+Input: a kernel of a `SourceModule`.  Output: a `Verdict`: the needs of its tiles, and reasons to
 refuse the kernel, each with its line.
 """
 
@@ -20,10 +20,10 @@ from tilewright.elastic.transform.definitions import (
     LANES,
     NAMES,
     THREAD,
-    CudaSource,
     Definition,
 )
 from tilewright.elastic.transform.flow import LAMBDA, Flow
+from tilewright.elastic.transform.modules import SourceModule
 from tilewright.elastic.transform.spin_loops import asking, is_spin_macro, waits
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Rulebook:
     books: of the file and of all headers that were found, this one among them
     """
 
-    def __init__(self, module: CudaSource, fold: bool, books: Sequence[Rulebook]) -> None:
+    def __init__(self, module: SourceModule, fold: bool, books: Sequence[Rulebook]) -> None:
         self.module, self.fold, self._of = module, fold, module.source.of
         self._books = books
 
@@ -156,9 +156,9 @@ class Rulebook:
     @cached_property
     def own_barriers(self) -> frozenset[str]:
         """Names of this source that wait at a barrier which is not called by its name."""
-        own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
+        own = {f.name for f in self.module.own.functions if list(self.group_syncs(f))}
         own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
-        for name, macros in self.module.macros.items():
+        for name, macros in self.module.own.macros.items():
             if any(ptx.BARRIER.search(m.value) or _SYNC.search(m.value) for m in macros):
                 own.add(name)
         return frozenset(own)
@@ -167,7 +167,7 @@ class Rulebook:
     def own_lanes(self) -> frozenset[str]:
         """Lane functions that this source mentions."""
         every = {w for words in self.module.words.values() for w in words}
-        for kernel in self.module.kernels:
+        for kernel in self.module.own.kernels:
             every |= self.module.words_in(kernel.body)
         return frozenset(w for w in every if LANES.match(w))
 
@@ -230,7 +230,7 @@ class Rulebook:
         lanes = self.mentions(kernel, self.lanes)
         early = tuple(flow.followed(returns, lanes))
         found = [*self._broken(kernel, bodies), *self._refused(bodies)]
-        found += self._spinning(self.module.behind(self.module.calls_in(kernel)))
+        found += self._spinning(self.module.group.behind(self.module.calls_in(kernel)))
         found += (self._reason(node, _LEFT_WHY) for node in left)
         found += self._libraries(kernel, flow, returns)
         if early:
@@ -246,8 +246,8 @@ class Rulebook:
         """True if the file has shared memory or barriers that calls do not lead to: outside of
         functions, in macros, in operators and constructors."""
         source, skip = self.module.source, frozenset({"function_definition"})
-        texts = [m.value for found in self.module.macros.values() for m in found]
-        texts += [source.of(odd) for odd in self.module.odd]
+        texts = [m.value for found in self.module.own.macros.values() for m in found]
+        texts += [source.of(odd) for odd in self.module.own.odd]
         words = ("__shared__", *BARRIERS)
         return any(word in text for text in texts for word in words) or any(
             node.type == "declaration" and is_shared(source, node)
@@ -256,7 +256,7 @@ class Rulebook:
 
     def _all_known(self, bodies: list[Definition]) -> bool:
         """True if the bodies call only each other and CUDA functions that wait for nothing."""
-        known = self.module.named.keys() | self.module.macros.keys()
+        known = self.module.named.keys() | self.module.own.macros.keys()
         for function in bodies:
             for call in inside(function.body):
                 if call.type == "call_expression":
@@ -282,7 +282,7 @@ class Rulebook:
             not function.kernel
             and node.end_byte <= function.declarator.start_byte
             and re.fullmatch(r"\w[\w\s]*", self._of(node)) is not None
-            and self.module.is_marked(function.node)
+            and self.module.marks.is_marked(function.node)
         )
 
     def _broken(self, kernel: Definition, bodies: list[Definition]) -> Iterator[Reason]:
@@ -327,7 +327,7 @@ class Rulebook:
     def _spinning(self, names: Collection[str]) -> Iterator[Reason]:
         """Macros of these names with a loop that waits for another block."""
         for name in sorted(names):
-            for macro in self.module.macros.get(name, ()):
+            for macro in self.module.own.macros.get(name, ()):
                 if is_spin_macro(macro, self.asked):
                     why = f"the macro {name} has a loop that may wait for another block"
                     yield self._reason(macro.node, why)
@@ -362,7 +362,7 @@ class Rulebook:
                     yield self._reason(node, why)
 
 
-def rulebooks(modules: Iterable[CudaSource], fold: bool) -> dict[Source, Rulebook]:
+def rulebooks(modules: Iterable[SourceModule], fold: bool) -> dict[Source, Rulebook]:
     """The rules for a file and its headers, which use each other's names."""
     books: list[Rulebook] = []
     books += [Rulebook(each, fold, books) for each in modules]

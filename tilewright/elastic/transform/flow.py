@@ -1,7 +1,7 @@
 """Finds returns of a kernel that only some threads of a block take, and the code after them.
 
-Input: a function of a `CudaSource`.  Output: names whose values may differ between the threads of a
-block, and returns that only some threads may take.  An unknown value counts as different.
+Input: a function of a `SourceModule`.  Output: names whose values may differ between the threads of
+a block, and returns that only some threads may take.  An unknown value counts as different.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.cuda_source import above, declared, inside, name_of
-from tilewright.elastic.transform.definitions import BLOCK, CudaSource, Definition
+from tilewright.elastic.transform.definitions import BLOCK, Definition
+from tilewright.elastic.transform.modules import SourceModule
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -38,7 +39,7 @@ class Flow:
     """Data flow of a function.  varying: its variables and parameters that may differ between
     threads"""
 
-    def __init__(self, module: CudaSource, function: Definition) -> None:
+    def __init__(self, module: SourceModule, function: Definition) -> None:
         self.module, self.function, self._of = module, function, module.source.of
         self._known = self._constants() | declared(module.source, function.parameters)
         self.varying: set[str] = set()
@@ -124,7 +125,7 @@ class Flow:
                 return True
             if word in self._known or word in _SAME or word in _PURE:
                 continue
-            macros = self.module.macros.get(word)
+            macros = self.module.own.macros.get(word)
             if not macros:
                 return True
             more = {w for macro in macros for w in macro.words} - seen

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.cuda_source import Edit, inside, is_shared, name_of
-from tilewright.elastic.transform.definitions import CudaSource, Definition
+from tilewright.elastic.transform.definitions import Definition
+from tilewright.elastic.transform.modules import SourceModule
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -28,7 +29,7 @@ class Padding:
     notes: tuple[str, ...] = ()
 
 
-def padding(module: CudaSource, kernel: Definition) -> Padding:
+def padding(module: SourceModule, kernel: Definition) -> Padding:
     of = module.source.of
     edits, notes = [], []
     columns = _by_thread(module, kernel)
@@ -85,13 +86,13 @@ def _row_of(use: Node) -> Node | None:
     return first.child_by_field_name("indices") if first is not None else None
 
 
-def _names(module: CudaSource, node: Node) -> set[str]:
+def _names(module: SourceModule, node: Node) -> set[str]:
     found = {module.source.of(n) for n in inside(node) if n.type == "identifier"}
     text = module.source.of(node).replace(" ", "")
     return found | ({"threadIdx.x"} if "threadIdx.x" in text else set())
 
 
-def _by_thread(module: CudaSource, kernel: Definition) -> set[str]:
+def _by_thread(module: SourceModule, kernel: Definition) -> set[str]:
     """Names whose values depend on threadIdx.x."""
     found, before = {"threadIdx.x"}, 0
     while before != len(found):

@@ -15,12 +15,11 @@ from tilewright.elastic.transform.cuda_source import inside, name_of
 from tilewright.elastic.transform.definitions import (
     NAMES,
     WORD,
-    CudaSource,
     Definition,
     Macro,
-    volatile_names,
 )
 from tilewright.elastic.transform.flow import LOOPS
+from tilewright.elastic.transform.modules import SourceModule
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -40,7 +39,7 @@ _JUMPS = ("break_statement", "return_statement")
 
 
 def waits(
-    module: CudaSource, function: Definition, asked: frozenset[str]
+    module: SourceModule, function: Definition, asked: frozenset[str]
 ) -> Iterator[tuple[Node, str]]:
     """Loops that end only when another thread writes, each with the evidence.
 
@@ -74,7 +73,7 @@ def waits(
 
 
 def _loops_of_macros(
-    module: CudaSource, function: Definition, asked: frozenset[str]
+    module: SourceModule, function: Definition, asked: frozenset[str]
 ) -> Iterator[tuple[Node, str]]:
     """Uses of a macro with a loop whose condition is an argument: `#define UNTIL(c) while
     (!(c))`."""
@@ -97,14 +96,16 @@ def _has_loop(macro: Macro) -> bool:
     return bool(_LOOP.search(macro.value))
 
 
-def asking(module: CudaSource) -> frozenset[str]:
+def asking(module: SourceModule) -> frozenset[str]:
     """Names of macros, types and functions whose own text reads memory which other threads
     write."""
     of = module.source.of
     types = (
         n for n in inside(module.source.root) if n.type in ("type_definition", "alias_declaration")
     )
-    own = [n for n, found in module.macros.items() if any(_ASKING.search(m.value) for m in found)]
+    own = [
+        n for n, found in module.own.macros.items() if any(_ASKING.search(m.value) for m in found)
+    ]
     own += [
         n for n, found in module.named.items() if any(_ASKING.search(of(f.body)) for f in found)
     ]
@@ -125,7 +126,7 @@ def is_spin_macro(macro: Macro, asked: frozenset[str]) -> bool:
     return _has_loop(macro) and bool(_ASKING.search(macro.value) or macro.words & asked)
 
 
-def _jumps_back(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]]:
+def _jumps_back(module: SourceModule, function: Definition) -> Iterator[tuple[Node, str]]:
     """Jumps back to a label, with a read of memory which other threads write in between."""
     of, body = module.source.of, function.body
     jumps = [n for n in inside(body) if n.type in ("labeled_statement", "goto_statement")]
@@ -167,7 +168,7 @@ def _constant(condition: Node) -> bool:
     )
 
 
-def _steps(module: CudaSource, body: Node, condition: Node) -> bool:
+def _steps(module: SourceModule, body: Node, condition: Node) -> bool:
     """True if the loop counts: something in the condition changes by arithmetic alone."""
     of = module.source.of
     names = {of(n) for n in inside(condition) if n.type == "identifier"}
@@ -191,7 +192,7 @@ def _steps(module: CudaSource, body: Node, condition: Node) -> bool:
     return False
 
 
-def _released(module: CudaSource, function: Definition, condition: Node) -> bool:
+def _released(module: SourceModule, function: Definition, condition: Node) -> bool:
     """True if the same function releases what the condition acquires: a lock."""
     of = module.source.of
     taken = {
@@ -215,10 +216,10 @@ def _released(module: CudaSource, function: Definition, condition: Node) -> bool
     return False
 
 
-def _volatile(module: CudaSource, function: Definition, asked: frozenset[str]) -> set[str]:
+def _volatile(module: SourceModule, function: Definition, asked: frozenset[str]) -> set[str]:
     """Volatile parameters and global variables, except arrays in shared memory."""
     given = function.parameters.named_children
-    return {*module.around.volatile, *volatile_names(module, given, asked)}
+    return {*module.around.volatile, *module.around.volatile_names(module.source, given, asked)}
 
 
 def _bare(body: Node) -> bool:
@@ -233,7 +234,7 @@ def _reads(condition: Node) -> bool:
     return any(n.type in ("subscript_expression", "pointer_expression") for n in inside(condition))
 
 
-def _fetched(module: CudaSource, body: Node, names: set[str]) -> bool:
+def _fetched(module: SourceModule, body: Node, names: set[str]) -> bool:
     """True if the body only reads the condition's names again from memory which others write."""
     of = module.source.of
     for node in inside(body):

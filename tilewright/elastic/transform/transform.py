@@ -27,10 +27,11 @@ from tilewright.elastic.transform.cuda_source import (
     inside,
     read,
 )
-from tilewright.elastic.transform.definitions import CudaSource, modules, whole
+from tilewright.elastic.transform.definitions import whole
 from tilewright.elastic.transform.eligibility import Reason, Verdict, rulebooks
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
 from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.modules import SourceModule, modules
 from tilewright.elastic.transform.padding import Padding, padding
 from tilewright.elastic.transform.pasting import units_from
 from tilewright.elastic.transform.proof import RewriteCheck
@@ -171,13 +172,13 @@ def transform(
 
 
 def _judged(
-    every: Sequence[CudaSource], around: Headers, fold: bool
+    every: Sequence[SourceModule], around: Headers, fold: bool
 ) -> tuple[list[Verdict], Copier, list[SourceUnit]]:
     """Verdicts on all kernels, and the units to copy for the accepted ones."""
     found = every[0]
     books = rulebooks(every, fold)
     rules = books[found.source]
-    verdicts = [rules.verdict(kernel) for kernel in found.kernels]
+    verdicts = [rules.verdict(kernel) for kernel in found.own.kernels]
     known = index(every)
     live = frozenset(v.function.whole.start_byte for v in verdicts if v.live)
     identity = Identity(known, rules.identities, live)
@@ -230,8 +231,8 @@ def _by_words(source: Source, why: Reason) -> Iterator[KernelReport]:
         yield KernelReport(name, place, (why,))
 
 
-def _check(found: CudaSource, threads: Mapping[str, int]) -> None:
-    names = sorted({kernel.name for kernel in found.kernels})
+def _check(found: SourceModule, threads: Mapping[str, int]) -> None:
+    names = sorted({kernel.name for kernel in found.own.kernels})
     for name, count in threads.items():
         if name not in names:
             raise UsageError(
@@ -245,7 +246,7 @@ def _check(found: CudaSource, threads: Mapping[str, int]) -> None:
             )  # fmt: skip
 
 
-def _report(found: CudaSource, verdict: Verdict, padded: Padding) -> KernelReport:
+def _report(found: SourceModule, verdict: Verdict, padded: Padding) -> KernelReport:
     kernel = verdict.function
     place = found.source.place(kernel.node)
     if verdict.reasons:
@@ -253,7 +254,7 @@ def _report(found: CudaSource, verdict: Verdict, padded: Padding) -> KernelRepor
     return KernelReport(kernel.name, place, (), (*_notes(found, verdict), *padded.notes))
 
 
-def _unseen(found: CudaSource) -> Iterator[KernelReport]:
+def _unseen(found: SourceModule) -> Iterator[KernelReport]:
     """Kernels that have no definition of their own in the tree."""
     source = found.source
     names = dict(named_kernels(source))
@@ -261,7 +262,7 @@ def _unseen(found: CudaSource) -> Iterator[KernelReport]:
              if node.type == "__global__"}  # fmt: skip
     starts = [token.start for token in source.lexed.tokens
               if token.text == "__global__" and token.start not in marks]  # fmt: skip
-    places = [*map(source.place, found.lost), *map(source.line, starts)]
+    places = [*map(source.place, found.own.lost), *map(source.line, starts)]
     for place in places:
         why = "the parser could not read this kernel"
         yield KernelReport(names.get(place, "?"), place, (Reason(place, why),))
@@ -289,7 +290,7 @@ def named_kernels(source: Source) -> Iterator[tuple[SourceLine, str]]:
         yield source.line(token.start), name
 
 
-def _notes(found: CudaSource, verdict: Verdict) -> list[str]:
+def _notes(found: SourceModule, verdict: Verdict) -> list[str]:
     text = "".join(found.source.of(f.body) for f in found.bodies(verdict.function))
     notes = []
     if _ATOMIC.search(text):
@@ -320,7 +321,7 @@ _NEEDED = re.compile(
 _HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
 
 
-def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
+def device_part(module: SourceModule, headers: Headers) -> list[Edit]:
     edits = [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
     for source, directive in headers.missing:
         name = included(directive.tokens)
@@ -334,16 +335,16 @@ def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
     return edits
 
 
-def _lines(module: CudaSource, node: Node) -> str:
+def _lines(module: SourceModule, node: Node) -> str:
     """The line breaks of a removed part, so that line numbers stay the same."""
     return "\n" * module.source.of(node).count("\n")
 
 
-def _hosts(module: CudaSource) -> Iterator[Node]:
+def _hosts(module: SourceModule) -> Iterator[Node]:
     of = module.source.of
     for node in inside(module.source.root, skip=_SCOPES):
         if node.type == "function_definition" and not _inside_type(node):
-            if not (module.is_marked(node) or module.is_made(node)):
+            if not (module.marks.is_marked(node) or module.marks.is_made(node)):
                 yield whole(node)
         elif node.type in _OTHERS:
             outer = whole(node)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.errors import required
 from tilewright.elastic.transform.cuda_source import Source, inside, name_of
-from tilewright.elastic.transform.definitions import CudaSource, Definition, function_in
+from tilewright.elastic.transform.definitions import Definition, function_in
+from tilewright.elastic.transform.modules import SourceModule
 from tilewright.elastic.transform.tokens import Directive, Token
 
 if TYPE_CHECKING:
@@ -126,16 +127,16 @@ class WordIndex:
         return sorted(found, key=lambda u: (u is not unit, u.source.name, u.start, u.end, u.kind))
 
 
-def index(modules: Sequence[CudaSource]) -> WordIndex:
+def index(modules: Sequence[SourceModule]) -> WordIndex:
     return WordIndex(tuple(unit for module in modules for unit in _units(module)))
 
 
-def _units(module: CudaSource) -> Iterator[SourceUnit]:
+def _units(module: SourceModule) -> Iterator[SourceUnit]:
     source = module.source
     for directive in source.lexed.directives:
         if directive.name == "define" and (unit := _macro(source, directive)) is not None:
             yield unit
-    known = {function.node.id: function for function in module.functions}
+    known = {function.node.id: function for function in module.own.functions}
     pending = [source.root]
     while pending:
         for child in pending.pop().named_children:
@@ -149,7 +150,7 @@ def _units(module: CudaSource) -> Iterator[SourceUnit]:
                 yield from _item(module, known, child, "")
 
 
-def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iterator[SourceUnit]:
+def _error(module: SourceModule, known: dict[int, Definition], node: Node) -> Iterator[SourceUnit]:
     """Functions that the parser found in text that it did not understand, and the rest of that
     text."""
     found = [unit for child in node.named_children if child.type == "function_definition"
@@ -184,7 +185,7 @@ def _macro(source: Source, directive: Directive) -> SourceUnit | None:
 
 
 def _item(
-    module: CudaSource, known: dict[int, Definition], node: Node, outer: str
+    module: SourceModule, known: dict[int, Definition], node: Node, outer: str
 ) -> Iterator[SourceUnit]:
     """The units of an item.  outer: the class around it"""
     source = module.source
@@ -203,14 +204,14 @@ def _item(
     if inner.type == "function_definition":
         function = known.get(inner.id)
         if function is None:
-            kind = "operator" if module.is_device(inner) else "host"
+            kind = "operator" if module.marks.is_device(inner) else "host"
             yield unit(kind, _scopes(source, inner, outer))
         elif function.kernel:
             yield unit("kernel", [function.name], function)
-        elif not module.is_device(inner):
+        elif not module.marks.is_device(inner):
             yield unit("host", [function.name], function)
-        elif module.is_made(inner):
-            yield unit("other", [f.name for f in module.functions if f.node == inner], function)
+        elif module.marks.is_made(inner):
+            yield unit("other", [f.name for f in module.own.functions if f.node == inner], function)
         elif _NOT_COPIED & module.around.meant(_head(function, tokens)):
             yield unit("other", [function.name, *([outer] if outer else [])])
         else:
@@ -273,7 +274,7 @@ def _class_body(node: Node) -> Node | None:
 
 
 def _class(
-    module: CudaSource, known: dict[int, Definition], node: Node, inner: Node, body: Node
+    module: SourceModule, known: dict[int, Definition], node: Node, inner: Node, body: Node
 ) -> Iterator[SourceUnit]:
     source = module.source
     holder = body.parent
