@@ -6,7 +6,7 @@ along which axis; the sizes of its blocks in shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
@@ -19,6 +19,7 @@ from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import OperandTile
+from tilewright.targets.lite_space import LINE_BYTES
 
 #: Bytes of one copy; the numbers of stages that are tried.
 COPY_BYTES, STAGES = 16, (2, 3, 4)
@@ -54,6 +55,67 @@ class OperandLayout:
     def units(self) -> int:
         """Steps that one copy moves, or rows (or columns) of a step."""
         return self.lanes // self.group
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Where a block of an operand has its elements in shared memory.
+
+    A block has a line of steps for each row (or column), or a line of rows (or columns) for each
+    step.  Panels of the memory layout stay panels, each with a line for each step: a copy of 128
+    adjacent bytes to eight lines takes four times as long as a copy to one line.
+
+    width, depth: rows (or columns) and steps of a block
+    stride: elements from line to line;  panel: rows (or columns) of a panel, 0: there are none
+    swizzled: lines of 128 bytes are swizzled, as a warp group's unit reads them
+    """
+
+    operand: OperandLayout
+    width: int
+    depth: int
+    stride: int
+    panel: int = 0
+    swizzled: bool = False
+
+    @staticmethod
+    def of(operand: OperandLayout, width: int, depth: int) -> BlockLayout:
+        """Panels, or lines with gaps."""
+        if operand.panel and not operand.along and width % operand.panel == 0:
+            stride = operand.panel * operand.group
+            return BlockLayout(operand, width, depth, stride, operand.panel)
+        stride = _padded_line(operand.along, width, depth, operand.dtype.size, operand.group)
+        return BlockLayout(operand, width, depth, stride)
+
+    @staticmethod
+    def in_swizzled_lines(operand: OperandLayout, width: int, depth: int) -> BlockLayout:
+        """Panels, or swizzled lines: of steps, or of 64 rows (or columns) as if they were a
+        panel."""
+        layout = BlockLayout.of(operand, width, depth)
+        if layout.panel:
+            return layout
+        stride = LINE_BYTES // operand.dtype.size
+        panel = 0 if operand.along else stride
+        return replace(layout, stride=stride, panel=panel, swizzled=True)
+
+    @property
+    def panel_elements(self) -> int:
+        """Elements of a step of a panel; 0: there are no panels."""
+        return self.panel * self.operand.group
+
+    @property
+    def size(self) -> int:
+        """Elements of a block."""
+        panels = self.width // (self.panel or self.width)
+        return (self.width if self.operand.along else self.depth) * self.stride * panels
+
+    def where(self, place: Index, step: Index) -> Index:
+        """The offset in a block of a step of one row (or column)."""
+        group = self.operand.group
+        if self.panel:
+            first = place // self.panel * (self.panel_elements * self.depth)
+            return first + step * self.stride + place % self.panel * group
+        line, at = (place, step) if self.operand.along else (step, place)
+        return line * self.stride + at * group
 
 
 @lru_cache(maxsize=4096)
@@ -103,17 +165,17 @@ def element(
     return operand.load.index.substitute(values)
 
 
-def stride_of(along: bool, width: int, depth: int, size: int, group: int) -> int:
+def most_bytes(width: int, depth: int, size: int, group: int) -> int:
+    """Bytes of a block with the larger of the two layouts."""
+    return size * max(
+        width * _padded_line(True, width, depth, size, group),
+        depth * _padded_line(False, width, depth, size, group),
+    )
+
+
+def _padded_line(along: bool, width: int, depth: int, size: int, group: int) -> int:
     """Elements from line to line in shared memory.  A gap after each line puts the eight lines of a
     matrix, or the four steps of words, in different banks."""
     if along:
         return depth * group + COPY_BYTES // size
     return width * group + (COPY_BYTES if size == F16.size else 2 * COPY_BYTES) // size
-
-
-def most_bytes(width: int, depth: int, size: int, group: int) -> int:
-    """Bytes of a block with the larger of the two layouts."""
-    return size * max(
-        width * stride_of(True, width, depth, size, group),
-        depth * stride_of(False, width, depth, size, group),
-    )

@@ -10,9 +10,9 @@ the structure. Each operand type has its own `MatrixTile`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import product as every
 from math import ceil
 from typing import Protocol
@@ -39,6 +39,22 @@ from tilewright.targets.gpu.tile.staging import PAD, StagedOperand, staged
 from tilewright.targets.vectors import LANES
 
 
+def _nothing() -> None:
+    """Adds no statements."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block in shared memory.
+
+    stage: the number of the part of the shared areas that has it
+    while_multiplying: adds the work to do while detached units multiply
+    """
+
+    stage: Index = field(default_factory=Index)
+    while_multiplying: Callable[[], None] = _nothing
+
+
 class Area(Protocol):
     """An operand in shared memory."""
 
@@ -61,28 +77,24 @@ class MatrixTile(ABC):
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
 
     @abstractmethod
-    def blocks(self) -> AbstractContextManager[None]:
+    def blocks(self) -> AbstractContextManager[Block]:
         """A loop over blocks of the depth; its body runs while a block is in shared memory."""
-
-    def meanwhile(self) -> None:
-        """Adds work to do while detached units multiply.  None by default."""
-        return
 
     def count(self) -> None:
         """Adds other work on a block in shared memory.  None by default."""
         return
 
     @abstractmethod
-    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        """Loads the subgroup's left (rows) or right (columns) matrix `number` at a step of its
-        slice.
+    def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        """Loads the subgroup's left (rows) or right (columns) matrix `number` from a stage, at a
+        step of its slice.
 
         Where an area has parts, the offset includes the part's number (`Scratch`).
         """
 
-    def settle(self, area: int) -> list[Scratch]:
-        """Emits the work between the loop and the stores of sums; returns its shared areas,
-        numbered from `area` on."""
+    def settle(self) -> list[Scratch]:
+        """Emits the work between the loop and the stores of sums; returns its shared areas, which
+        follow those of the operands."""
         return []
 
     def whole(self, total: Reg, col: Index) -> Reg:
@@ -94,22 +106,22 @@ class MatrixTile(ABC):
         results = list(every(range(s.rows), range(s.columns)))
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
-        with self.blocks():
+        with self.blocks() as block:
             if self.unit.detached:
                 b.add(BeginProducts())
             for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
-                    b.add(self.load(f"left{i}_{step}", False, step, i))
+                    b.add(self.load(block.stage, f"left{i}_{step}", False, step, i))
                 for j in range(s.columns):
-                    b.add(self.load(f"right{j}_{step}", True, step, j))
+                    b.add(self.load(block.stage, f"right{j}_{step}", True, step, j))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
-            self.meanwhile()
+            block.while_multiplying()
             if self.unit.detached:
                 b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
-        areas += self.settle(len(self.kernel.buffers) + len(areas))
+        areas += self.settle()
         self._store(len(self.kernel.buffers) + len(areas))
         patches = Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)
         areas += [replace(patches, reuses=s.stages > 1)]
@@ -160,11 +172,13 @@ class PartsTile(MatrixTile):
             b.let(self.slice * s.along + self.along, "part"),
         )
 
-    def blocks(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def blocks(self) -> Iterator[Block]:
         s = self.s
-        return staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead)
+        with staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead):
+            yield Block()
 
-    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+    def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         side, layout, s = self.sides[right], self.sides[right].layout, self.s
         place, first = index(number * (s.n if right else s.m)), index(step * s.k // layout.group)
         at = layout.in_part(self.parts[right], place, first)
@@ -210,20 +224,21 @@ class ByteTile(PartsTile):
         rows, columns = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
         self.sides = _in_parts(rows, s.down, s), _in_parts(columns, s.along, s)
         self.counts = ColumnCounts(self.b, s.y1)
+        #: The number of the shared area with the correction of each column.
+        self.corrections = len(self.kernel.buffers) + len(self.sides)
 
     def count(self) -> None:
         cols = self.sides[1]
         self.counts.add(cols.piece.area, self.s.depth, cols.layout.where)
 
-    def settle(self, area: int) -> list[Scratch]:
-        self.counts.put(area)
-        self.lacks = area
+    def settle(self) -> list[Scratch]:
+        self.counts.put(self.corrections)
         return [Scratch(I32, self.s.y1)]
 
     def whole(self, total: Reg, col: Index) -> Reg:
         """Adds the correction for signed bytes to four sums."""
         lack = Reg("lack", I32, LANES)
-        self.b.set(lack.name, ColumnCounts.four(self.lacks, col))
+        self.b.set(lack.name, ColumnCounts.four(self.corrections, col))
         self.b.set(total.name, Call("add", (total, lack), I32, LANES))
         return total
 
