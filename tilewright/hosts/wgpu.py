@@ -191,7 +191,7 @@ class WgpuHost(DeviceMemoryHost):
         return self._texts[slot]
 
     def dispatches(self, calls: Sequence[WgpuCall]) -> Dispatches:
-        """The dispatches of these steps; steps of a joint are one dispatch."""
+        """The dispatches of these steps; joined steps are one dispatch."""
         run = joined_dispatches(calls)
         for slot in {call.slot for call in run} - self._pipelines.keys():
             self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])

@@ -59,7 +59,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
     choice.
 
     lacking: by slot, the features that the device lacks.  Raises HostError for a step that it
-             cannot run; ValueError for a joint of steps that do not exist.
+             cannot run; ValueError for joined steps that do not exist.
     """
 
     def best(found: Sequence[WgpuAlternative]) -> WgpuAlternative | None:
@@ -83,7 +83,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
 
 
 def joined_dispatches(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
-    """The dispatches of a run: a joint's dispatch replaces its steps."""
+    """The dispatches of a run: the dispatch of joined steps replaces them."""
     found, at = [], 0
     while at < len(calls):
         call, joined = calls[at], calls[at].joined
@@ -111,8 +111,8 @@ def is_exchangeable(call: WgpuCall) -> bool:
 def exchanged(
     calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuAlternative]
 ) -> list[WgpuCall]:
-    """The steps with these kernels, by number; they keep their run-time scalars.  A joint with such
-    a step is dissolved."""
+    """The steps with these kernels, by number; they keep their run-time scalars.  Steps that were joined
+    with one of them run by themselves."""
     new = [spec in kernels and is_exchangeable(c) for c, spec in zip(calls, specs, strict=True)]
     found = []
     for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):

@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
 from tilewright.targets.gpu.gpu_target import GROUP_THREADS, WorkgroupTarget
-from tilewright.targets.gpu.joined.joints import Joint, joints
+from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES
@@ -69,7 +69,7 @@ class Wgsl(WorkgroupTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        joined = _joints(program, settings)
+        joined = _joined_by_plan(program, settings)
         layout = lay_out(program, MEMORY, _steps_of(joined), settings)
         return self._section(codes, layout, joined)
 
@@ -82,7 +82,7 @@ class Wgsl(WorkgroupTarget):
         changed: frozenset[int],
         settings: Mapping[str, object],
     ) -> Section:
-        joined = _joints(program, settings)
+        joined = _joined_by_plan(program, settings)
         layout = layout_of(program, MEMORY, _steps_of(joined), old)
         return self._section({variant: codes}, layout, joined)
 
@@ -90,7 +90,7 @@ class Wgsl(WorkgroupTarget):
         self,
         codes: Mapping[str, Sequence[Code]],
         layout: MemoryLayout,
-        joints_of_plans: Sequence[Sequence[Joint]],
+        joined_by_plan: Sequence[Sequence[JoinedSteps]],
     ) -> Section:
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
@@ -101,7 +101,7 @@ class Wgsl(WorkgroupTarget):
 
         steps = Steps(texts, usable_codes)
         plans, files = [], []
-        for arena, own in zip(layout.arenas, joints_of_plans, strict=True):
+        for arena, own in zip(layout.arenas, joined_by_plan, strict=True):
             places = layout.places(arena)
             calls = steps.of(arena.plan, own, layout.buffers(arena, places))
             joined = (call.get("joined") for call in calls)
@@ -124,15 +124,17 @@ class Wgsl(WorkgroupTarget):
         )
 
 
-def _joints(program: Program, settings: Mapping[str, object]) -> list[tuple[Joint, ...]]:
-    """The joints of each plan.  settings: "joined", false to run each step by itself"""
+def _joined_by_plan(
+    program: Program, settings: Mapping[str, object]
+) -> list[tuple[JoinedSteps, ...]]:
+    """The joined steps of each plan.  settings: "joined", false to run each step by itself"""
     if not setting(settings, "joined", True):
         return [()] * len(program.plans)
-    return [joints(plan, program.kernels) for plan in program.plans]
+    return [find_joined_steps(plan, program.kernels) for plan in program.plans]
 
 
-def _steps_of(found: Sequence[Sequence[Joint]]) -> list[list[range]]:
-    return [[joint.steps for joint in own] for own in found]
+def _steps_of(found: Sequence[Sequence[JoinedSteps]]) -> list[list[range]]:
+    return [[join.steps for join in own] for own in found]
 
 
 def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from itertools import chain
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.gpu_target import workgroup_threads
-from tilewright.targets.gpu.joined.joints import Joint, joint_alternatives
+from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, joined_loops
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.protocol import Code
@@ -74,7 +74,7 @@ class Steps:
         self._joined = cache(_joined)
 
     def of(
-        self, plan: Plan, joints: Sequence[Joint], buffers: Sequence[Sequence[Location]]
+        self, plan: Plan, joined: Sequence[JoinedSteps], buffers: Sequence[Sequence[Location]]
     ) -> list[dict[str, object]]:
         """The steps of a plan.  buffers: those of each step (`MemoryLayout.buffers`)
 
@@ -96,25 +96,25 @@ class Steps:
             codes = self._usable_codes(step.kernel, bound.whole)
             *better, usual = (self._fields(code, bound, len(found)) for code in codes)
             found.append(usual | bound.fields | ({"better": better} if better else {}))
-        for joint in joints:
-            steps = slice(joint.steps.start, joint.steps.stop)
+        for join in joined:
+            steps = slice(join.steps.start, join.steps.stop)
             bound = Bindings([*chain.from_iterable(buffers[steps])])
-            if joined := self._joining(joint, plan.steps[steps], bound):
-                # Bundles call the alternatives of a joint "ways".
-                own = {"steps": len(joint.steps), "ways": joined}
-                found[joint.first]["joined"] = own | bound.fields
+            if alternatives := self._alternatives(join, plan.steps[steps], bound):
+                # Bundles call the alternatives "ways".
+                own = {"steps": len(join.steps), "ways": alternatives}
+                found[join.first]["joined"] = own | bound.fields
         return found
 
-    def _joining(
-        self, joint: Joint, steps: Sequence[Step], bound: Bindings
+    def _alternatives(
+        self, join: JoinedSteps, steps: Sequence[Step], bound: Bindings
     ) -> list[dict[str, object]]:
-        """The codes with which one dispatch runs a joint; [] if it cannot bind all buffers."""
+        """The codes with which one dispatch runs joined steps; [] if it cannot bind all buffers."""
         if not bound.possible:
             return []
         each = tuple(self._usable_codes(step.kernel, True) for step in steps)
-        codes = self._joined(replace(joint, first=0, last=len(steps) - 1), each)
+        codes = self._joined(replace(join, first=0, last=len(steps) - 1), each)
         usable = (code for code in codes if bound.whole or not needs_whole_vectors(code.loops))
-        return [self._fields(code, bound, joint.first) for code in usable]
+        return [self._fields(code, bound, join.first) for code in usable]
 
     def _fields(self, code: Code, bound: Bindings, place: int) -> dict[str, object]:
         """The fields of step number `place` that depend on the code."""
@@ -131,10 +131,10 @@ class Steps:
         }
 
 
-def _joined(joint: Joint, codes: tuple[tuple[Code, ...], ...]) -> list[Code]:
-    """Codes for a joint in one dispatch, best first.  codes: of each step by itself"""
+def _joined(join: JoinedSteps, codes: tuple[tuple[Code, ...], ...]) -> list[Code]:
+    """Codes that run joined steps in one dispatch, best first.  codes: of each step by itself"""
     last = codes[-1][-1].kernel
     return [
         Code(last, s, fn, 0, s.features, module(fn, s.features))
-        for fn, s in joint_alternatives(joint, codes)
+        for fn, s in joined_loops(join, codes)
     ]

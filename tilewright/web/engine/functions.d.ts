@@ -139,7 +139,7 @@ export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' 
 export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: GpuCall[], steps: { spec: number }[], further?: { banks: GPUBuffer[]; annexes: GPUBuffer[] }) => {
   /** The dispatches of a whole run. */
   parts: () => GpuPart[];
-  /** The dispatches of the steps [first, last); a joint is used only if all its steps are among them. */
+  /** The dispatches of the steps [first, last); joined steps share one only if all of them are among these. */
   dispatches: (first: number, last: number) => Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
   use: (kernels: Map<number, GpuTuned>) => void;

@@ -21,8 +21,8 @@ export function lacking({ facts }, slots, features) {
 }
 
 /**
- * The steps with the best kernel that the device can run; without one a step keeps its own kernel.  A joint stays only if the device can
- * run one of its kernels.
+ * The steps with the best kernel that the device can run; without one a step keeps its own kernel.  Joined steps stay joined only if the
+ * device can run one of their kernels.
  * @type {T.Resolved}
  */
 export const resolved = (calls, { bySlot }) => {
@@ -74,11 +74,11 @@ export function callsOf(listed, path, { steps, extents, dims }, lack, memory, ba
   return calls;
 }
 
-/** All possible dispatches: each step by itself, then the joints. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
+/** All possible dispatches: each step by itself, then joined steps. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
 const everyOf = (calls) => [...calls, ...calls.flatMap(({ joined = [] }) => joined)];
 
-/** The joints: the first step of each, and the step after its last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
-export const jointsOf = (calls) => calls.flatMap(({ joined }, first) => (joined ? [{ first, last: first + joined.steps }] : []));
+/** Joined steps: the first step of each group, and the step after its last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
+export const joinedStepsOf = (calls) => calls.flatMap(({ joined }, first) => (joined ? [{ first, last: first + joined.steps }] : []));
 
 /** True if all buffers of a step are in the model's own buffer. @param {T.Dispatched} call */
 export const isAlone = ({ bank, annexes }) => !bank && !annexes;
@@ -123,8 +123,8 @@ export function planOf(device, layout, memory, pipelines, calls, steps, { banks,
     // Replacements are not made for banks and annexes.
     return found && isAlone(calls[at]) && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
-  const joins = new Map(jointsOf(calls).map((joint, number) => [joint.first, { ...joint, dispatch: dispatches[calls.length + number] }]));
-  /** The dispatches of a whole run.  A step with a replaced kernel runs by itself, and its joint is dissolved. @type {() => T.GpuPart[]} */
+  const joins = new Map(joinedStepsOf(calls).map((join, number) => [join.first, { ...join, dispatch: dispatches[calls.length + number] }]));
+  /** The dispatches of a whole run.  A step with a replaced kernel runs by itself, and so do the steps joined with it. @type {() => T.GpuPart[]} */
   function partsOf() {
     /** @type {T.GpuPart[]} */
     const found = [];

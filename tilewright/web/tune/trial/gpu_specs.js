@@ -3,7 +3,7 @@
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { isAlone, jointsOf, lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
+import { isAlone, joinedStepsOf, lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
 import { readKernels } from '../records/kernels.js';
 import { described, gathered, hasFloats } from './specs.js';
@@ -23,7 +23,7 @@ export async function openSpecs(engine) {
   for (const { steps } of plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
   const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => resolved(JSON.parse(new TextDecoder().decode(await file(ref))), lack)));
 
-  const joints = calls.map(jointsOf);
+  const joined = calls.map(joinedStepsOf);
 
   /** A step of the specification, preferably one that runs its usual kernel in the model's own buffer. @param {number} spec */
   function stepOf(spec) {
@@ -33,7 +33,7 @@ export async function openSpecs(engine) {
   }
 
   /** The steps that a run computes together with this one. @param {number} plan @param {number} step */
-  const jointOf = (plan, step) => joints[plan].find(({ first, last }) => first <= step && step < last);
+  const joinOf = (plan, step) => joined[plan].find(({ first, last }) => first <= step && step < last);
 
   return {
     facts(spec) {
@@ -56,8 +56,8 @@ export async function openSpecs(engine) {
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[T.DType, number]} */ [dtype, size]) => (
       sum + WORD * wordsOf(dtype, elementsOf([size])) + ROOM), ROOM),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
-    joined: (spec) => plans.some(({ steps }, plan) => steps.some((step, number) => step.spec === spec && jointOf(plan, number))),
-    firstOf: (plan, step) => jointOf(plan, step)?.first ?? step,
+    joined: (spec) => plans.some(({ steps }, plan) => steps.some((step, number) => step.spec === spec && joinOf(plan, number))),
+    firstOf: (plan, step) => joinOf(plan, step)?.first ?? step,
     // No candidates are made for kernels that use other buffers.
     exchangeable(spec) {
       const own = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [calls[plan][number]] : [])));

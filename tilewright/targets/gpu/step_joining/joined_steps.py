@@ -1,8 +1,8 @@
-"""Finds joints: neighbouring steps of a plan that one dispatch computes.
+"""Finds joined steps: neighbouring steps of a plan that one dispatch computes.
 
-Input: a plan and its kernels. Output: for each joint its steps and their common loops. The plan
+Input: a plan and its kernels. Output: each group of joined steps, and their common loops. The plan
 itself does not change. A host may still run each step alone, for example to time it, or after a
-step got another kernel. docs/decisions/0027-joined-steps.md gives the reasons. Two kinds of joint:
+step got another kernel. docs/decisions/0027-joined-steps.md gives the reasons. There are two kinds:
 
     k written   v written        side by side: short maps that do not depend on each other
     norm   gate   up · gate      a chain (product/chains.py): products of few rows, and their norm
@@ -22,7 +22,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.joined import horizontal_fusion
+from tilewright.targets.gpu.step_joining import horizontal_fusion
 from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
@@ -32,14 +32,14 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES, are_whole_vectors
 
 #: The most steps side by side.  All are short: a long step gains nothing from being joined.
-MOST_BESIDE = 8
+MOST_SIDE_BY_SIDE = 8
 
 #: Functions of a norm that are cheap enough for every group to compute again.
-CHEAP = frozenset(("add", "sub", "mul", "neg", "div", "min", "max"))
+CHEAP_FUNCTIONS = frozenset(("add", "sub", "mul", "neg", "div", "min", "max"))
 
 
 @dataclass(frozen=True)
-class Joint:
+class JoinedSteps:
     """Steps from `first` to `last`, both included.  chain: the chain; None: steps side by side"""
 
     first: int
@@ -51,25 +51,25 @@ class Joint:
         return range(self.first, self.last + 1)
 
 
-def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
-    """The joints of a plan in order; a step is in at most one."""
-    found: list[Joint] = []
+def find_joined_steps(plan: Plan, kernels: Sequence[Kernel]) -> tuple[JoinedSteps, ...]:
+    """The joined steps of a plan, in order; a step is in at most one group."""
+    found: list[JoinedSteps] = []
     at = 0
     while at < len(plan.steps):
-        joint = _chain(plan, kernels, at) or _beside(plan, kernels, at)
-        found += [joint] if joint else []
-        at = joint.last + 1 if joint else at + 1
+        join = _chain(plan, kernels, at) or _side_by_side(plan, kernels, at)
+        found += [join] if join else []
+        at = join.last + 1 if join else at + 1
     return tuple(found)
 
 
-def joint_alternatives(
-    joint: Joint, codes: Sequence[Sequence[Code]]
+def joined_loops(
+    join: JoinedSteps, codes: Sequence[Sequence[Code]]
 ) -> list[tuple[TileFn, Schedule]]:
-    """Loops of a joint, best first, each with the schedule that says which features it needs.
+    """Loops of joined steps, best first, each with the schedule that says which features it needs.
 
     codes: the codes of each step, best first
     """
-    if joint.chain is None:
+    if join.chain is None:
         usual = [each[-1] for each in codes]
         if not all(horizontal_fusion.suits(code.loops) for code in usual):
             return []
@@ -78,21 +78,21 @@ def joint_alternatives(
         ]
     found: list[tuple[TileFn, Schedule]] = []
     for code in codes[-1]:
-        made = lower_chain(joint.chain, code.schedule)
+        made = lower_chain(join.chain, code.schedule)
         found += [made] if made else []
     return found
 
 
-def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
-    """The longest joint of independent short maps that begins at step `at`; None if there is
+def _side_by_side(plan: Plan, kernels: Sequence[Kernel], at: int) -> JoinedSteps | None:
+    """The longest group of independent short maps that begins at step `at`; None if there is
     none."""
     end = at
-    while end < min(len(plan.steps), at + MOST_BESIDE):
+    while end < min(len(plan.steps), at + MOST_SIDE_BY_SIDE):
         step = plan.steps[end]
         if not _is_short(kernels[step.kernel]) or any(other >= at for other in step.after):
             break
         end += 1
-    return Joint(at, end - 1) if end - at > 1 else None
+    return JoinedSteps(at, end - 1) if end - at > 1 else None
 
 
 def _is_short(kernel: Kernel) -> bool:
@@ -100,7 +100,7 @@ def _is_short(kernel: Kernel) -> bool:
     return plain and prod(v.extent for v in kernel.axes) <= SHORT
 
 
-def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
+def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> JoinedSteps | None:
     """The longest chain that begins at step `at`; None if there is none."""
     norms = 1 if _is_norm(kernels[plan.steps[at].kernel]) else 0
     for products in (2, 1):
@@ -108,14 +108,14 @@ def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
         if len(steps) < max(2, norms + products):
             continue
         own = [kernels[step.kernel] for step in steps]
-        chain = _Linked(plan, steps, own, norms).chain(at + len(steps) - 1)
+        chain = _PossibleChain(plan, steps, own, norms).chain(at + len(steps) - 1)
         if chain:
-            return Joint(at, at + len(steps) - 1, chain)
+            return JoinedSteps(at, at + len(steps) - 1, chain)
     return None
 
 
 @dataclass(frozen=True)
-class _Linked:
+class _PossibleChain:
     """Steps that may form a chain.  norms: 1 if the first step normalises the rows, else 0"""
 
     plan: Plan
@@ -171,7 +171,7 @@ class _Linked:
         (a, b), (first, second) = self.steps[self.norms :], self.kernels[self.norms :]
         numbers = [n for n, read in enumerate(b.accesses) if read == a.write]
         rows = [s.accesses[operands(k).row.buffer] for s, k in ((a, first), (b, second))]
-        if len(numbers) != 1 or rows[0] != rows[1] or not _are_alike(first, second):
+        if len(numbers) != 1 or rows[0] != rows[1] or not _have_equal_sums(first, second):
             return None
         (given,) = numbers
         others = [n for n, read in enumerate(b.accesses) if read.value == a.write.value]
@@ -198,12 +198,12 @@ def _is_norm(kernel: Kernel) -> bool:
     return (
         all(isinstance(e, Acc | Call | Const | Load) and dtype_of(e) == F32 for e in parts)
         and all(are_whole_vectors(e.index, cols[0]) for e in moving if isinstance(e, Load))
-        and all(e.fn in CHEAP for e in (*moving, *again) if isinstance(e, Call))
+        and all(e.fn in CHEAP_FUNCTIONS for e in (*moving, *again) if isinstance(e, Call))
     )
 
 
 @lru_cache(maxsize=1024)
-def _are_alike(a: Kernel, b: Kernel) -> bool:
+def _have_equal_sums(a: Kernel, b: Kernel) -> bool:
     """True if two products differ only in what they do with their sums."""
     return a.axes == b.axes and a.store == b.store and _sums(a) == _sums(b)
 

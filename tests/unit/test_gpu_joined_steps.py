@@ -1,4 +1,4 @@
-"""Neighbouring steps that one dispatch computes (gpu/joined/joints.py): as exact as by themselves,
+"""Neighbouring steps that one dispatch computes (gpu/step_joining/joined_steps.py): as exact as by themselves,
 under any schedule, and only where nobody else reads what is not stored."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.gpu import random_few_rows
 from helpers.graphs import gelu, layer_norm, results
-from helpers.joined import planned, run_joined
+from helpers.joined_steps import planned, run_joined
 from helpers.llama import TINY, Sizes, llama
 from helpers.seeds import seeds
 
@@ -37,8 +37,8 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.loops import TileFn
 from tilewright.plan.arena import lasting
-from tilewright.targets.gpu.joined.horizontal_fusion import fuse_horizontally
-from tilewright.targets.gpu.joined.joints import Joint, joints
+from tilewright.targets.gpu.step_joining.horizontal_fusion import fuse_horizontally
+from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vector_buffers import vectors
@@ -119,18 +119,18 @@ def random_rounded(rng: Random) -> FewRowsInt8Schedule:
     )
 
 
-def lowered(joint: Joint, pick: Callable[[], FewRowsSchedule]) -> TileFn:
+def lowered(join: JoinedSteps, pick: Callable[[], FewRowsSchedule]) -> TileFn:
     """A chain under the first schedule that fits it.
 
     The norm's reductions have an area to themselves: each thread writes an element there, and in
     WGSL no two may write to one vector.
     """
-    assert joint.chain
-    while not (found := lower_chain(joint.chain, pick())):
+    assert join.chain
+    while not (found := lower_chain(join.chain, pick())):
         pass
     made, schedule = found
     assert isinstance(schedule, FewRowsSchedule)
-    if joint.chain.norm:
+    if join.chain.norm:
         assert len(made.buffers) not in vectors(made.body)
         assert made.scratch[0].size == schedule.threads
     return made
@@ -143,10 +143,10 @@ def test_chains_under_any_schedule(name: str, seed: int) -> None:
     graph, given = CASES[name].graph()
     rng = Random(f"chain {name} {seed}")
     (want,) = results(graph, given)
-    (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_few_rows(rng)))
+    (got,) = run_joined(graph, given, lambda join: lowered(join, lambda: random_few_rows(rng)))
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
     if CASES[name].bits == 4:
-        (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_rounded(rng)))
+        (got,) = run_joined(graph, given, lambda join: lowered(join, lambda: random_rounded(rng)))
         assert np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
         assert np.abs(got - want).max() > 0
 
@@ -156,11 +156,11 @@ def test_a_chain_is_one_dispatch(name: str) -> None:
     case = CASES[name]
     program, _ = planned(case.graph()[0])
     (plan,) = program.plans
-    (joint,) = joints(plan, program.kernels)
-    assert joint.chain
-    assert joint.last == len(plan.steps) - 1
-    assert len(joint.chain.products) == 1 + case.gated
-    assert bool(joint.chain.norm) == bool(case.norm)
+    (join,) = find_joined_steps(plan, program.kernels)
+    assert join.chain
+    assert join.last == len(plan.steps) - 1
+    assert len(join.chain.products) == 1 + case.gated
+    assert bool(join.chain.norm) == bool(case.norm)
 
 
 def test_what_others_read_is_stored() -> None:
@@ -170,7 +170,7 @@ def test_what_others_read_is_stored() -> None:
     for read, left in ((products[0].inputs[0], 2), (products[0], 1), (products[1], 1)):
         program, _ = planned(replace(graph, outputs=(*graph.outputs, ("more", read))))
         (plan,) = program.plans
-        chains = [joint.chain for joint in joints(plan, program.kernels) if joint.chain]
+        chains = [join.chain for join in find_joined_steps(plan, program.kernels) if join.chain]
         assert all(len(chain.products) <= left for chain in chains)
         assert left == 1 or not any(chain.norm for chain in chains)
 
@@ -182,7 +182,7 @@ def test_what_others_read_is_stored() -> None:
 )
 def test_other_products_stay_steps(case: Case) -> None:
     program, _ = planned(case.graph()[0])
-    assert not any(j.chain for j in joints(program.plans[0], program.kernels))
+    assert not any(j.chain for j in find_joined_steps(program.plans[0], program.kernels))
 
 
 # ---- side by side --------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ def test_maps_side_by_side() -> None:
     graph, given = maps()
     program, _ = planned(graph)
     (plan,) = program.plans
-    (joint,) = joints(plan, program.kernels)
-    assert (joint.first, joint.last) == (0, len(plan.steps) - 1)
+    (join,) = find_joined_steps(plan, program.kernels)
+    assert (join.first, join.last) == (0, len(plan.steps) - 1)
     functions = [plainly(program.kernels[step.kernel]) for step in plan.steps]
     got = run_joined(graph, given, lambda _: fuse_horizontally(functions))
     for value, want in zip(got, results(graph, given), strict=True):
@@ -224,7 +224,7 @@ def test_maps_that_wait_for_each_other_are_not_joined() -> None:
     graph = Graph("two", (("x", x),), (("y", elementwise("add", first, x)),))
     program, _ = planned(graph)
     assert len(program.plans[0].steps) == 2
-    assert not joints(program.plans[0], program.kernels)
+    assert not find_joined_steps(program.plans[0], program.kernels)
 
 
 # ---- models --------------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ def test_values_of_a_join_do_not_share_memory() -> None:
     (build,) = made.made["wgsl"].section.builds
     for number, plan in enumerate(made.program.plans):
         calls = json.loads(build.plans[number].data)
-        for joint in joints(plan, made.program.kernels):
+        for join in find_joined_steps(plan, made.program.kernels):
             places = {}
-            steps = plan.steps[joint.first : joint.last + 1]
-            for step, call in zip(steps, calls[joint.first : joint.last + 1], strict=True):
+            steps = plan.steps[join.first : join.last + 1]
+            for step, call in zip(steps, calls[join.first : join.last + 1], strict=True):
                 kernel = made.program.kernels[step.kernel]
                 for a, word, b in zip(step.accesses, call["words"], kernel.buffers, strict=True):
                     size = b.size * WORDS[b.dtype.name]
@@ -289,8 +289,8 @@ def test_values_of_a_join_do_not_share_memory() -> None:
 def test_lives_last_as_long_as_joins_need() -> None:
     program, _ = planned(CASES["norm and gate"].graph()[0])
     (plan,) = program.plans
-    found = joints(plan, program.kernels)
-    own = lasting(plan, [joint.steps for joint in found])
+    found = find_joined_steps(plan, program.kernels)
+    own = lasting(plan, [join.steps for join in found])
     for before, value in zip(plan.values, own.values, strict=True):
         assert value.first <= before.first
         assert value.last >= before.last

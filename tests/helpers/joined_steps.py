@@ -1,6 +1,6 @@
 """Plans whose joined steps run in one dispatch, on the interpreter of the loop IR.
 
-Input: a graph.  Output: its plan, and what it gives when joints run as one of their ways says.
+Input: a graph.  Output: its plan, and what it gives when joined steps run by given loops.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
-from tilewright.targets.gpu.joined.joints import Joint, joints
+from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
 from tilewright.targets.protocol import PACKING
 
 from .graphs import steps_of
 from .loop_check import check_loops
 
-#: How a joint runs.
-Lower = Callable[[Joint], TileFn]
+#: The loops of joined steps.
+Lower = Callable[[JoinedSteps], TileFn]
 
 
 def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
@@ -34,7 +34,7 @@ def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
 
 
 def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> list[np.ndarray]:
-    """The outputs.  What joints do not store holds nothing: nobody may read it."""
+    """The outputs.  What joined steps do not store holds nothing: nobody may read it."""
     program, tensors = planned(graph)
     (plan,) = program.plans
     values = [
@@ -43,10 +43,10 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
         else np.full(v.size, 77, v.dtype.numpy)
         for v in plan.values
     ]  # fmt: skip
-    found, at = {joint.first: joint for joint in joints(plan, program.kernels)}, 0
+    found, at = {join.first: join for join in find_joined_steps(plan, program.kernels)}, 0
     while at < len(plan.steps):
-        joint = found.get(at, Joint(at, at))
-        steps = plan.steps[at : joint.last + 1]
+        join = found.get(at, JoinedSteps(at, at))
+        steps = plan.steps[at : join.last + 1]
         buffers = [
             values[a.value][a.offset : a.offset + b.size]
             for step in steps
@@ -55,11 +55,11 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
         if len(steps) == 1:
             run_kernel(program.kernels[steps[0].kernel], buffers)
         else:
-            fn = lower(joint)
+            fn = lower(join)
             check_loops(fn)
             lists = [b.tolist() for b in buffers]
             interp.run(fn, lists, whole=wholes(fn) if fn.thread else None)
             for n in fn.outputs:
                 buffers[n][:] = lists[n]
-        at = joint.last + 1
+        at = join.last + 1
     return [values[n].reshape(plan.values[n].shape) for n in plan.outputs]

@@ -1,5 +1,0 @@
-"""Joints: one dispatch for several steps of a plan.
-
-`joints.py` finds the steps, and `horizontal_fusion.py` puts maps side by side.  Chains of products
-are in `product/chains.py`.
-"""
