@@ -181,7 +181,7 @@ def main(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens that are generated.")] = 128,
     bank: Annotated[
         int | None, typer.Option(help="Most bytes of a buffer of weights.")
-    ] = MEMORY.bank,
+    ] = MEMORY.bank_bytes,
     halves: Annotated[bool, typer.Option("--halves", help="Scales of 16 bits.")] = False,
     bytes_: Annotated[bool, typer.Option("--bytes", help="Rows are rounded to 8 bits.")] = False,
     apart: Annotated[bool, typer.Option("--apart", help="A dispatch for each step.")] = False,

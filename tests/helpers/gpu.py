@@ -25,8 +25,8 @@ from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
     SubgroupGemmSchedule,
 )
-from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.workgroup_limits import FEATURES, MATRIX_UNITS
+from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.protocol import PACKING, Code
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl

@@ -46,7 +46,7 @@ from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.pointwise import f16_copy
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
-from tilewright.targets.gpu.strategy import AnyStrategy
+from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 

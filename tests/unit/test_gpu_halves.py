@@ -34,9 +34,9 @@ from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule, types_of
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
-from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, FEATURES
+from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl

@@ -44,8 +44,8 @@ from tilewright.targets.gpu.attention.strategies import (
     ATTENTION_ONE_ROW,
     ATTENTION_SOME_ROWS,
 )
-from tilewright.targets.gpu.strategy import AnyStrategy
 from tilewright.targets.gpu.workgroup_limits import MATRIX_UNITS
+from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

@@ -1,5 +1,5 @@
-"""Neighbouring steps that one dispatch computes (gpu/step_joining/joined_steps.py): as exact as by themselves,
-under any schedule, and only where nobody else reads what is not stored."""
+"""Neighbouring steps that one dispatch computes (gpu/step_joining/joined_steps.py): as exact as by
+themselves, under any schedule, and only where nobody else reads what is not stored."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.loops import TileFn
 from tilewright.plan.arena import lasting
-from tilewright.targets.gpu.step_joining.horizontal_fusion import fuse_horizontally
-from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
+from tilewright.targets.gpu.step_joining.horizontal_fusion import fuse_horizontally
+from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
 from tilewright.targets.gpu.vector_buffers import vectors
 from tilewright.targets.scalar_lowering import lower as plainly
 from tilewright.targets.wgsl.emit import WORDS

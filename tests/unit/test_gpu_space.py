@@ -26,7 +26,7 @@ from tilewright.targets.gpu.product.schedule import (
     Sizes,
     SubgroupGemmSchedule,
 )
-from tilewright.targets.gpu.strategy import MOST_SCHEDULES
+from tilewright.targets.gpu.workgroup_strategy import MOST_SCHEDULES
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import build, space_of

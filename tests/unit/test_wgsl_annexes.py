@@ -1,4 +1,4 @@
-"""Values and states in several buffers (further_buffers.py): no overlaps, errors."""
+"""Values and states in several buffers (buffer_assignment.py): no overlaps, errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, place_in_arenas
 from tilewright.targets import target
-from tilewright.targets.gpu.memory.gpu_memory import Location, lay_out
+from tilewright.targets.gpu.memory.memory_layout import Location, new_layout
 from tilewright.targets.wgsl.api import MEMORY
 
 #: Bytes of a buffer: two of the net's results do not fit.
@@ -70,7 +70,7 @@ def test_values_that_live_together_do_not_overlap(path: Path) -> None:
 
 
 def placed(made: Compiled) -> list[Location]:
-    layout = lay_out(made.program, MEMORY, [()], {"bank": BANK})
+    layout = new_layout(made.program, MEMORY, [()], {"bank": BANK})
     return layout.places(layout.arenas[0])
 
 

@@ -1,4 +1,4 @@
-"""Weights in several buffers (further_buffers.py): no overlaps, errors."""
+"""Weights in several buffers (buffer_assignment.py): no overlaps, errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
-from tilewright.targets.gpu.memory.further_buffers import banks_of
+from tilewright.targets.gpu.memory.buffer_assignment import assign_banks
 
 SIZES = replace(TINY, layers=3, hidden=192, room=32)
 BANK = 2**16
@@ -119,5 +119,5 @@ def test_a_group_counts_once_however_many_steps_read_it() -> None:
     """Two tensors that two steps read take half a bank, so one more fits beside them."""
     quarter, most = 2**18, 2**20
     sizes, shapes = [quarter, quarter, 2 * quarter, quarter], [(1,)] * 4
-    regions, _ = banks_of([[0, 1], [0, 1], [2]], [[0, 3]], sizes, shapes, 0, most, 4)
-    assert regions.of == (1, 1, 2, 1)
+    assigned, _ = assign_banks([[0, 1], [0, 1], [2]], [[0, 3]], sizes, shapes, 0, most, 4)
+    assert assigned.buffers == (1, 1, 2, 1)

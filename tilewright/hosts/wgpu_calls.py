@@ -111,8 +111,8 @@ def is_exchangeable(call: WgpuCall) -> bool:
 def exchanged(
     calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuAlternative]
 ) -> list[WgpuCall]:
-    """The steps with these kernels, by number; they keep their run-time scalars.  Steps that were joined
-    with one of them run by themselves."""
+    """The steps with these kernels, by number; they keep their run-time scalars.  Steps that were
+    joined with one of them run by themselves."""
     new = [spec in kernels and is_exchangeable(c) for c, spec in zip(calls, specs, strict=True)]
     found = []
     for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):

@@ -32,7 +32,7 @@ from tilewright.targets.gpu.gpu_target import (
     WorkgroupTarget,
     workgroup_threads,
 )
-from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
+from tilewright.targets.gpu.memory.memory_layout import MemoryTraits, new_layout
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vector_buffers import alignments
@@ -42,7 +42,7 @@ from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
 
 #: CUDA counts bytes, and one buffer is large enough for every model.
-MEMORY = MemoryKind(unit_bytes=1, head=256, each=lambda dtype: dtype.size)
+MEMORY = MemoryTraits(unit_bytes=1, reserved_units=256, units_of=lambda dtype: dtype.size)
 
 
 class Cuda(WorkgroupTarget):
@@ -99,7 +99,7 @@ class Cuda(WorkgroupTarget):
             return self.usable_codes(listed[number], fits, BASE_FEATURES)
 
         steps = LaunchEncoder(listed, usable_codes)
-        layout = lay_out(program, MEMORY, [()] * len(program.plans), settings)
+        layout = new_layout(program, MEMORY, [()] * len(program.plans), settings)
         plans, files = [], []
         for arena in layout.arenas:
             places = layout.places(arena)
@@ -114,7 +114,7 @@ class Cuda(WorkgroupTarget):
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
-            facts=layout.to_facts() | {"halves": sorted(layout.dense)},
+            facts=layout.to_facts() | {"halves": sorted(layout.density)},
         )
 
 

@@ -14,7 +14,7 @@ from tilewright.plan import Plan
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.features import BASE_FEATURES, HOPPER_ONLY, least_capability
 from tilewright.targets.gpu.gpu_target import workgroup_threads
-from tilewright.targets.gpu.memory.gpu_memory import Location
+from tilewright.targets.gpu.memory.memory_layout import Location
 from tilewright.targets.protocol import Code
 from tilewright.targets.scalar_lowering import numbers_of
 

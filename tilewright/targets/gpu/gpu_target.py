@@ -19,7 +19,7 @@ from tilewright.targets.gpu.attention import strategies as attention
 from tilewright.targets.gpu.matrix import strategies as matrix
 from tilewright.targets.gpu.pointwise import strategies as pointwise
 from tilewright.targets.gpu.product import strategies as product
-from tilewright.targets.gpu.strategy import AnyDefaultStrategy, AnyStrategy, limits_of
+from tilewright.targets.gpu.workgroup_strategy import AnyDefaultStrategy, AnyStrategy, limits_of
 from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.scalar_lowering import Plain, PlainTarget
 from tilewright.targets.schedule import Schedule

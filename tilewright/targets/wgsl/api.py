@@ -19,8 +19,13 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
 from tilewright.targets.gpu.gpu_target import GROUP_THREADS, WorkgroupTarget
+from tilewright.targets.gpu.memory.memory_layout import (
+    MemoryLayout,
+    MemoryTraits,
+    layout_in_section,
+    new_layout,
+)
 from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
-from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES
 from tilewright.targets.protocol import Code, Facts, setting, slots_of
@@ -32,12 +37,12 @@ from tilewright.targets.wgsl.steps import Steps
 
 #: WGSL counts words: bindings begin at multiples of 256 bytes, 64 words.  Desktop adapters bind at
 #: least 2^30 bytes.
-MEMORY = MemoryKind(
+MEMORY = MemoryTraits(
     unit_bytes=WORD_BYTES,
-    head=64,
-    each=lambda dtype: WORDS[dtype.name],
-    packed=lambda program: dict.fromkeys(byte_tensors(program), WORD_BYTES),
-    bank=2**30,
+    reserved_units=64,
+    units_of=lambda dtype: WORDS[dtype.name],
+    packed_weights=lambda program: dict.fromkeys(byte_tensors(program), WORD_BYTES),
+    bank_bytes=2**30,
 )
 
 
@@ -70,7 +75,7 @@ class Wgsl(WorkgroupTarget):
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         joined = _joined_by_plan(program, settings)
-        layout = lay_out(program, MEMORY, _steps_of(joined), settings)
+        layout = new_layout(program, MEMORY, _step_ranges(joined), settings)
         return self._section(codes, layout, joined)
 
     def exchange(
@@ -83,7 +88,7 @@ class Wgsl(WorkgroupTarget):
         settings: Mapping[str, object],
     ) -> Section:
         joined = _joined_by_plan(program, settings)
-        layout = layout_of(program, MEMORY, _steps_of(joined), old)
+        layout = layout_in_section(program, MEMORY, _step_ranges(joined), old)
         return self._section({variant: codes}, layout, joined)
 
     def _section(
@@ -117,9 +122,9 @@ class Wgsl(WorkgroupTarget):
             plans=tuple(plans),
             kernels=slots_of(codes),
             facts={
-                "memory": {"bytes": layout.own * WORD_BYTES},
+                "memory": {"bytes": layout.own_units * WORD_BYTES},
                 **layout.to_facts(),
-                **_dense_facts(layout.dense),
+                **_density_facts(layout.density),
             },
         )
 
@@ -133,7 +138,7 @@ def _joined_by_plan(
     return [find_joined_steps(plan, program.kernels) for plan in program.plans]
 
 
-def _steps_of(found: Sequence[Sequence[JoinedSteps]]) -> list[list[range]]:
+def _step_ranges(found: Sequence[Sequence[JoinedSteps]]) -> list[list[range]]:
     return [[join.steps for join in own] for own in found]
 
 
@@ -142,10 +147,10 @@ def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:
     return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 
 
-def _dense_facts(dense: Mapping[int, int]) -> dict[str, list[int]]:
+def _density_facts(density: Mapping[int, int]) -> dict[str, list[int]]:
     """The facts of a section about tensors with several elements in a word."""
     named = {"halves": 2, "packed": WORD_BYTES}
-    found = {name: sorted(n for n in dense if dense[n] == each) for name, each in named.items()}
+    found = {name: sorted(n for n in density if density[n] == each) for name, each in named.items()}
     return {name: tensors for name, tensors in found.items() if tensors}
 
 

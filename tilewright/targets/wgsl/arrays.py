@@ -2,7 +2,7 @@
 
 Input: loops, and the array names of buffers outside the model's own array.  Output: the text of
 elements and declarations.  Each array consists of words, or of vectors of four words.
-targets/gpu/memory/gpu_memory.py decides where values are stored.
+targets/gpu/memory/memory_layout.py decides where values are stored.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from itertools import chain
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.gpu_target import workgroup_threads
+from tilewright.targets.gpu.memory.memory_layout import Location
 from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, joined_loops
-from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.scalar_lowering import numbers_of

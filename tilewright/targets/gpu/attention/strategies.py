@@ -28,7 +28,6 @@ from tilewright.targets.gpu.attention.schedule import (
     shared_of_matrices,
     shared_of_row,
 )
-from tilewright.targets.gpu.strategy import DefaultWorkgroupStrategy, WorkgroupStrategy, nearby
 from tilewright.targets.gpu.workgroup_limits import (
     COMMON_UNITS,
     CORES,
@@ -39,6 +38,11 @@ from tilewright.targets.gpu.workgroup_limits import (
     SUBGROUP_SIZES,
     WARP,
     WorkgroupLimits,
+)
+from tilewright.targets.gpu.workgroup_strategy import (
+    DefaultWorkgroupStrategy,
+    WorkgroupStrategy,
+    nearby,
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.masks import last_seen

@@ -27,7 +27,6 @@ from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule, ty
 from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.schedule import BANDS, Sizes
-from tilewright.targets.gpu.strategy import UNUSUAL, WorkgroupStrategy
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
 from tilewright.targets.gpu.workgroup_limits import (
     COMMON_UNITS,
@@ -36,6 +35,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     SHARED_SIZES,
     WorkgroupLimits,
 )
+from tilewright.targets.gpu.workgroup_strategy import UNUSUAL, WorkgroupStrategy
 from tilewright.targets.lite_space import Core
 from tilewright.targets.vectors import LANES
 

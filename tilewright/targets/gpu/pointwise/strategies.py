@@ -23,8 +23,12 @@ from tilewright.targets.gpu.pointwise.schedule import (
     VectorMapSchedule,
     WorkgroupReductionSchedule,
 )
-from tilewright.targets.gpu.strategy import UNUSUAL, DefaultWorkgroupStrategy, WorkgroupStrategy
 from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WorkgroupLimits
+from tilewright.targets.gpu.workgroup_strategy import (
+    UNUSUAL,
+    DefaultWorkgroupStrategy,
+    WorkgroupStrategy,
+)
 from tilewright.targets.lite_space import Core
 from tilewright.targets.scalar_lowering import Plain
 

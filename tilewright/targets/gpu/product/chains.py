@@ -2,7 +2,8 @@
 
 Input: consecutive kernels. Output: `Chain`, which gives them one list of buffers, and the rows that
 its products read. These rows are either in memory, or each workgroup computes them.
-step_joining/joined_steps.py finds the chains of a plan; few_rows.py and few_rows_int8.py make their loops.
+step_joining/joined_steps.py finds the chains of a plan; few_rows.py and few_rows_int8.py make their
+loops.
 
     norm, product       each group reduces whole rows, and computes elements where it uses them; or
                         it multiplies unscaled elements, and its sums by the rows' factors

@@ -33,7 +33,6 @@ from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
     Sizes,
 )
-from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST_SCHEDULES, UNUSUAL
 from tilewright.targets.gpu.workgroup_limits import (
     CORES,
     MOST_SHARED,
@@ -41,6 +40,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     WARP,
     WorkgroupLimits,
 )
+from tilewright.targets.gpu.workgroup_strategy import LEAST_THREADS, MOST_SCHEDULES, UNUSUAL
 from tilewright.targets.lite_space import Core
 
 G = TypeVar("G", bound=RegisterGemmSchedule)

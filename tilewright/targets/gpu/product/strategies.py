@@ -47,13 +47,6 @@ from tilewright.targets.gpu.product.schedule import (
     of_halves,
     read_together,
 )
-from tilewright.targets.gpu.strategy import (
-    LEAST_THREADS,
-    UNUSUAL,
-    DefaultWorkgroupStrategy,
-    WorkgroupStrategy,
-    nearby,
-)
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands
 from tilewright.targets.gpu.tile.staging import LINE_ELEMENTS, panel_of
 from tilewright.targets.gpu.workgroup_limits import (
@@ -61,6 +54,13 @@ from tilewright.targets.gpu.workgroup_limits import (
     MOST_THREADS,
     SUBGROUP_SIZES,
     WorkgroupLimits,
+)
+from tilewright.targets.gpu.workgroup_strategy import (
+    LEAST_THREADS,
+    UNUSUAL,
+    DefaultWorkgroupStrategy,
+    WorkgroupStrategy,
+    nearby,
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.schedule import Schedule

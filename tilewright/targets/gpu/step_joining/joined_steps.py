@@ -22,10 +22,10 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.step_joining import horizontal_fusion
 from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
+from tilewright.targets.gpu.step_joining import horizontal_fusion
 from tilewright.targets.gpu.tile.addressing import Places, may_trap, operands
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule

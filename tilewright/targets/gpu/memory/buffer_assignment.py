@@ -21,21 +21,21 @@ LEAST_LARGE_UNITS, PART = 2**18, 16
 
 
 @dataclass(frozen=True)
-class Regions:
+class BufferAssignment:
     """The buffer of each tensor, state or value (0: the model's own buffer) and its first unit
     there; the units of each further buffer."""
 
-    of: tuple[int, ...]
-    begins: tuple[int, ...]
+    buffers: tuple[int, ...]
+    offsets: tuple[int, ...]
     sizes: tuple[int, ...] = ()
 
     @classmethod
-    def in_one(cls, begins: tuple[int, ...]) -> Regions:
+    def in_one(cls, offsets: tuple[int, ...]) -> BufferAssignment:
         """All of them in the model's own buffer."""
-        return cls((0,) * len(begins), begins)
+        return cls((0,) * len(offsets), offsets)
 
 
-def banks_of(
+def assign_banks(
     reads: Sequence[Sequence[int]],
     joined: Sequence[Sequence[int]],
     sizes: Sequence[int],
@@ -43,7 +43,7 @@ def banks_of(
     head: int,
     most: int,
     unit: int,
-) -> tuple[Regions, int]:
+) -> tuple[BufferAssignment, int]:
     """The banks, and the end of the weights in the model's own buffer.
 
     reads: the tensors that each step reads;  joined: those of steps that one launch may compute,
@@ -56,7 +56,7 @@ def banks_of(
     of, bank, filled = [0] * len(sizes), 0, most
     ends: list[int] = []
     begins = [0] * len(sizes)
-    large = [n for n, size in enumerate(sizes) if not _small(size, most)]
+    large = [n for n, size in enumerate(sizes) if not _stays_in_own_buffer(size, most)]
     groups = _Groups({n: align(sizes[n]) for n in large}, most)
     for tensors in reads:
         groups.put_together(tensors)
@@ -84,23 +84,23 @@ def banks_of(
     places, end = consecutive([sizes[n] for n in kept], head)
     for n, place in zip(kept, places, strict=True):
         begins[n] = place
-    return Regions(tuple(of), tuple(begins), tuple(ends)), end
+    return BufferAssignment(tuple(of), tuple(begins), tuple(ends)), end
 
 
-def states_apart(sizes: Sequence[int], head: int, most: int) -> Regions:
+def assign_states(sizes: Sequence[int], head: int, most: int) -> BufferAssignment:
     """Puts large states in annexes of at most `most` units, and small ones in the model's own
     buffer from unit `head` on."""
-    kept = [n for n, size in enumerate(sizes) if _small(size, most)]
+    kept = [n for n, size in enumerate(sizes) if _stays_in_own_buffer(size, most)]
     offsets, of, (_, *further) = place_in_arenas(
         [Life(size, 0, 0) for size in sizes], 0, most, kept
     )
     begins = (at if annex else head + at for at, annex in zip(offsets, of, strict=True))
-    return Regions(of, tuple(begins), tuple(further))
+    return BufferAssignment(of, tuple(begins), tuple(further))
 
 
-def values_apart(
+def assign_values(
     plan: Plan, size_of: Callable[[Value], int], room: int, most: int, before: int
-) -> tuple[Regions, int]:
+) -> tuple[BufferAssignment, int]:
     """Puts values of a plan in annexes if they need more than `room` units of the model's own
     buffer.  Also returns the units that they take there.
 
@@ -114,10 +114,10 @@ def values_apart(
     at = dict(zip(inside, zip(offsets, of, strict=True), strict=True))
     every = [at.get(i, (0, 0)) for i in range(len(plan.values))]
     numbers = tuple(number and number + before for _, number in every)
-    return Regions(numbers, tuple(offset for offset, _ in every), tuple(further)), own
+    return BufferAssignment(numbers, tuple(offset for offset, _ in every), tuple(further)), own
 
 
-def _small(size: int, most: int) -> bool:
+def _stays_in_own_buffer(size: int, most: int) -> bool:
     """True if a tensor or state always stays in the model's own buffer."""
     return size < min(LEAST_LARGE_UNITS, most // PART)
 

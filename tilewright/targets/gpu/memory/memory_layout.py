@@ -2,7 +2,7 @@
 
 Input: a program, what is special about a target's memory, settings, or an old section. Output: the
 place of each step's buffers, and facts for a section. Most models need one buffer. Weights go to
-banks before states and values go to annexes (further_buffers.py), since a page cannot exchange
+banks before states and values go to annexes (buffer_assignment.py), since a page cannot exchange
 kernels that use annexes. Targets encode their steps themselves: this file knows no code.
 """
 
@@ -19,48 +19,48 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.base.sections import Section
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.arena import arena_of, consecutive, lasting
-from tilewright.targets.gpu.memory.further_buffers import (
-    Regions,
-    banks_of,
-    states_apart,
-    values_apart,
+from tilewright.targets.gpu.memory.buffer_assignment import (
+    BufferAssignment,
+    assign_banks,
+    assign_states,
+    assign_values,
 )
 from tilewright.targets.protocol import setting
 
 
 @dataclass(frozen=True)
-class MemoryKind:
+class MemoryTraits:
     """What is special about the memory of a target.  It is counted in units, words or bytes; all
     parts of a buffer begin at multiples of 64 units (base/abi.py).
 
-    unit_bytes: of a unit
-    head:   units reserved at the start; the first ones report an index out of range
-    each:   units of an element of a type
-    packed: weights of a program, other than f16, of which several elements are stored where one
-            element of the type would be, with their number
-    bank:   default bytes of a buffer if a model needs several; None: one is always large enough
+    unit_bytes: bytes of a unit
+    reserved_units: units at the start; the first ones report an index out of range
+    units_of: units of an element of a type
+    packed_weights: weights of a program, other than f16, that have several elements where one of
+        the type would be, with the number of elements
+    bank_bytes: default bytes of a buffer if a model needs several; None: one is always large enough
     """
 
     unit_bytes: int
-    head: int
-    each: Callable[[DType], int]
-    packed: Callable[[Program], dict[int, int]] = lambda program: {}
-    bank: int | None = None
+    reserved_units: int
+    units_of: Callable[[DType], int]
+    packed_weights: Callable[[Program], dict[int, int]] = lambda program: {}
+    bank_bytes: int | None = None
 
     def size_of(self, tensor: Tensor | State | Value) -> int:
-        """Units of a tensor, state or value; a weight must not be in `dense`."""
-        units = tensor.size * self.each(tensor.dtype)
+        """Units of a tensor, state or value; a weight must not be in `density`."""
+        units = tensor.size * self.units_of(tensor.dtype)
         return units // 2 if isinstance(tensor, Value) and tensor.halves else units
 
-    def dense(self, program: Program) -> dict[int, int]:
+    def density(self, program: Program) -> dict[int, int]:
         """Weights that are stored as f16 or packed, with the number of elements that take the
         units of one."""
-        return dict.fromkeys(halves_of(program), 2) | self.packed(program)
+        return dict.fromkeys(f16_weights(program), 2) | self.packed_weights(program)
 
 
-def halves_of(program: Program) -> frozenset[int]:
+def f16_weights(program: Program) -> frozenset[int]:
     """Weights that are stored as f16, two in a word: those all of whose readers allow it
-    (fusion/f16_weights.py)."""
+    (fusion/f16_operands.py)."""
     return frozenset(
         plan.values[access.value].tensor
         for plan in program.plans
@@ -83,28 +83,28 @@ class Location(NamedTuple):
 class Arena:
     """The memory of a plan's values.
 
-    together: ranges of steps that one launch may compute
-    own:      units in the model's own buffer
+    joined: ranges of steps that one launch may compute
+    own_units: units in the model's own buffer
     """
 
     plan: Plan
-    together: Sequence[range]
-    values: Regions
-    own: int
+    joined: Sequence[range]
+    values: BufferAssignment
+    own_units: int
 
 
 #: For each plan of a program, the ranges of steps that one launch may compute.
-Together = Sequence[Sequence[range]]
+JoinedRanges = Sequence[Sequence[range]]
 
 
-class Banked(TypedDict):
+class BankFacts(TypedDict):
     """Facts of a section: bytes of each bank, the bank of each tensor."""
 
     bytes: list[int]
     of: list[int]
 
 
-class Annexed(Banked):
+class AnnexFacts(BankFacts):
     """The same for annexes and states; and the most bytes of an annex."""
 
     most: int
@@ -112,23 +112,23 @@ class Annexed(Banked):
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """dense: the result of `MemoryKind.dense`;  banks: the memory of weights
-    at:    first unit of values in the model's own buffer
-    most:  the most units of an annex; 0: there are none
+    """density: the result of `MemoryTraits.density`;  banks: the memory of weights
+    values_at: first unit of values in the model's own buffer
+    annex_units: the most units of an annex; 0: there are none
     """
 
-    kind: MemoryKind
-    dense: Mapping[int, int]
-    banks: Regions
-    states: Regions
-    at: int
+    traits: MemoryTraits
+    density: Mapping[int, int]
+    banks: BufferAssignment
+    states: BufferAssignment
+    values_at: int
     arenas: tuple[Arena, ...]
-    most: int = 0
+    annex_units: int = 0
 
     @property
-    def own(self) -> int:
+    def own_units(self) -> int:
         """Units of the model's own buffer."""
-        return self.at + max((arena.own for arena in self.arenas), default=0)
+        return self.values_at + max((arena.own_units for arena in self.arenas), default=0)
 
     @property
     def annexes(self) -> tuple[int, ...]:
@@ -139,11 +139,11 @@ class MemoryLayout:
     @property
     def bytes(self) -> int:
         """Bytes of all buffers."""
-        return (self.own + sum(self.banks.sizes) + sum(self.annexes)) * self.kind.unit_bytes
+        return (self.own_units + sum(self.banks.sizes) + sum(self.annexes)) * self.traits.unit_bytes
 
     def places(self, arena: Arena) -> list[Location]:
         """The places of a plan's values."""
-        values = zip(arena.plan.values, arena.values.begins, arena.values.of, strict=True)
+        values = zip(arena.plan.values, arena.values.offsets, arena.values.buffers, strict=True)
         return [self._place(v, begin, annex) for v, begin, annex in values]
 
     def buffers(self, arena: Arena, places: Sequence[Location]) -> list[list[Location]]:
@@ -158,7 +158,7 @@ class MemoryLayout:
 
     def ends(self, arena: Arena, places: Sequence[Location]) -> dict[str, object]:
         """The facts of a section about a plan: the first byte of each input and output."""
-        plan, unit = arena.plan, self.kind.unit_bytes
+        plan, unit = arena.plan, self.traits.unit_bytes
         return {
             "inputs": [places[i].begin * unit for i in plan.inputs],
             "outputs": [places[i].begin * unit for i in plan.outputs],
@@ -166,118 +166,128 @@ class MemoryLayout:
 
     def to_facts(self) -> dict[str, object]:
         """The facts of a section about tensors and states."""
-        unit = self.kind.unit_bytes
+        unit = self.traits.unit_bytes
         found: dict[str, object] = {
-            "tensors": [begin * unit for begin in self.banks.begins],
-            "states": [begin * unit for begin in self.states.begins],
+            "tensors": [begin * unit for begin in self.banks.offsets],
+            "states": [begin * unit for begin in self.states.offsets],
         }
         if self.banks.sizes:
-            found["banks"] = Banked(bytes=[n * unit for n in self.banks.sizes], of=[*self.banks.of])
-        if self.most:
+            found["banks"] = BankFacts(
+                bytes=[n * unit for n in self.banks.sizes], of=[*self.banks.buffers]
+            )
+        if self.annex_units:
             sizes = [n * unit for n in self.annexes]
-            found["annexes"] = Annexed(bytes=sizes, of=[*self.states.of], most=self.most * unit)
+            found["annexes"] = AnnexFacts(
+                bytes=sizes, of=[*self.states.buffers], most=self.annex_units * unit
+            )
         return found
 
     def _place(self, value: Value, begin: int, annex: int) -> Location:
         """begin, annex: in the arena; ignored for weights and states"""
         if value.kind == "weight":
-            return Location(self.banks.begins[value.tensor], bank=self.banks.of[value.tensor])
+            return Location(self.banks.offsets[value.tensor], bank=self.banks.buffers[value.tensor])
         if value.kind == "state":
-            return Location(self.states.begins[value.tensor], annex=self.states.of[value.tensor])
-        return Location(begin + (0 if annex else self.at), annex=annex)
+            return Location(
+                self.states.offsets[value.tensor], annex=self.states.buffers[value.tensor]
+            )
+        return Location(begin + (0 if annex else self.values_at), annex=annex)
 
     def _units(self, value: Value, elements: int) -> int:
         """Units of a number of elements of a value."""
-        dense = self.dense.get(value.tensor, 1) if value.kind == "weight" else 1 + value.halves
-        return elements * self.kind.each(value.dtype) // dense
+        density = self.density.get(value.tensor, 1) if value.kind == "weight" else 1 + value.halves
+        return elements * self.traits.units_of(value.dtype) // density
 
 
-def lay_out(
-    program: Program, kind: MemoryKind, together: Together, settings: Mapping[str, object]
+def new_layout(
+    program: Program, traits: MemoryTraits, joined: JoinedRanges, settings: Mapping[str, object]
 ) -> MemoryLayout:
     """Makes a layout.  settings: "bank", the most bytes of a buffer if a model needs several
 
     Raises MemoryLimit if the model does not fit.
     """
-    dense, arenas = kind.dense(program), _arenas(program, kind, together)
-    sizes = [-(-kind.size_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
-    states = [kind.size_of(s) for s in program.states]
+    density, arenas = traits.density(program), _arenas_in_one_buffer(program, traits, joined)
+    sizes = [-(-traits.size_of(t) // density.get(n, 1)) for n, t in enumerate(program.tensors)]
+    states = [traits.size_of(s) for s in program.states]
 
-    def in_one(banks: Regions, end: int) -> MemoryLayout:
+    def in_one(banks: BufferAssignment, end: int) -> MemoryLayout:
         """The layout with states and values in the model's own buffer, after its weights."""
         begins, at = consecutive(states, end)
-        return MemoryLayout(kind, dense, banks, Regions.in_one(begins), at, arenas)
+        return MemoryLayout(traits, density, banks, BufferAssignment.in_one(begins), at, arenas)
 
-    begins, end = consecutive(sizes, kind.head)
-    found = in_one(Regions.in_one(begins), end)
-    if kind.bank is None:
+    begins, end = consecutive(sizes, traits.reserved_units)
+    found = in_one(BufferAssignment.in_one(begins), end)
+    if traits.bank_bytes is None:
         return found
-    most = setting(settings, "bank", kind.bank) // kind.unit_bytes
-    if found.own > most:
+    most = setting(settings, "bank", traits.bank_bytes) // traits.unit_bytes
+    if found.own_units > most:
         shapes = [t.shape for t in program.tensors]
-        banks, end = banks_of(
-            *_tensors_read(arenas), sizes, shapes, kind.head, most, kind.unit_bytes
+        banks, end = assign_banks(
+            *_tensors_read(arenas), sizes, shapes, traits.reserved_units, most, traits.unit_bytes
         )
         found = in_one(banks, end)
-    if found.own > most:
-        found = _apart(program, replace(found, states=states_apart(states, end, most)), most)
+    if found.own_units > most:
+        found = _with_annexes(
+            program, replace(found, states=assign_states(states, end, most)), most
+        )
         if "bank" in settings:
             _require_fits(program, found)
     return found
 
 
-def layout_of(
-    program: Program, kind: MemoryKind, together: Together, section: Section
+def layout_in_section(
+    program: Program, traits: MemoryTraits, joined: JoinedRanges, section: Section
 ) -> MemoryLayout:
     """The layout that an existing section has, read from its facts, so that relinking keeps the
     addresses of weights."""
-    facts, unit = section.facts, kind.unit_bytes
+    facts, unit = section.facts, traits.unit_bytes
     tensors, states = (tuple(at // unit for at in facts[n]) for n in ("tensors", "states"))
-    banked: Banked = facts.get("banks", Banked(bytes=[], of=[0] * len(tensors)))
-    annexed: Annexed = facts.get("annexes", Annexed(bytes=[], of=[0] * len(states), most=0))
+    banked: BankFacts = facts.get("banks", BankFacts(bytes=[], of=[0] * len(tensors)))
+    annexed: AnnexFacts = facts.get("annexes", AnnexFacts(bytes=[], of=[0] * len(states), most=0))
     sizes = [tuple(size // unit for size in known["bytes"]) for known in (banked, annexed)]
     own = max(annexed["of"], default=0)
     found = MemoryLayout(
-        kind,
-        kind.dense(program),
-        Regions(tuple(banked["of"]), tensors, sizes[0]),
-        Regions(tuple(annexed["of"]), states, sizes[1][:own]),
+        traits,
+        traits.density(program),
+        BufferAssignment(tuple(banked["of"]), tensors, sizes[0]),
+        BufferAssignment(tuple(annexed["of"]), states, sizes[1][:own]),
         0,
-        _arenas(program, kind, together),
+        _arenas_in_one_buffer(program, traits, joined),
     )
     if annexed["most"]:
-        return _apart(program, found, annexed["most"] // unit)
-    return replace(found, at=_end(program, found))
+        return _with_annexes(program, found, annexed["most"] // unit)
+    return replace(found, values_at=_end_of_states(program, found))
 
 
-def _arenas(program: Program, kind: MemoryKind, together: Together) -> tuple[Arena, ...]:
+def _arenas_in_one_buffer(
+    program: Program, traits: MemoryTraits, joined: JoinedRanges
+) -> tuple[Arena, ...]:
     """The arenas of plans, each in one buffer."""
     found = []
-    for plan, runs in zip(program.plans, together, strict=True):
-        offsets, size = arena_of(lasting(plan, runs), kind.size_of)
-        found.append(Arena(plan, runs, Regions.in_one(offsets), size))
+    for plan, runs in zip(program.plans, joined, strict=True):
+        offsets, size = arena_of(lasting(plan, runs), traits.size_of)
+        found.append(Arena(plan, runs, BufferAssignment.in_one(offsets), size))
     return tuple(found)
 
 
-def _apart(program: Program, found: MemoryLayout, most: int) -> MemoryLayout:
+def _with_annexes(program: Program, found: MemoryLayout, most: int) -> MemoryLayout:
     """The layout with values in annexes if the rest of the model's own buffer is too small."""
-    at, arenas = _end(program, found), []
+    at, arenas = _end_of_states(program, found), []
     for arena in found.arenas:
-        plan, size_of = lasting(arena.plan, arena.together), found.kind.size_of
-        values, own = values_apart(plan, size_of, most - at, most, len(found.states.sizes))
-        arenas.append(replace(arena, values=values, own=own))
-    return replace(found, at=at, arenas=tuple(arenas), most=most)
+        plan, size_of = lasting(arena.plan, arena.joined), found.traits.size_of
+        values, own = assign_values(plan, size_of, most - at, most, len(found.states.sizes))
+        arenas.append(replace(arena, values=values, own_units=own))
+    return replace(found, values_at=at, arenas=tuple(arenas), annex_units=most)
 
 
-def _end(program: Program, found: MemoryLayout) -> int:
+def _end_of_states(program: Program, found: MemoryLayout) -> int:
     """The first unit after weights and states in the model's own buffer."""
-    ends = [found.kind.head]
+    ends = [found.traits.reserved_units]
     for value in (v for plan in program.plans for v in plan.values if v.kind == "weight"):
-        if not found.banks.of[value.tensor]:
-            size = -(-found.kind.size_of(value) // found.dense.get(value.tensor, 1))
-            ends.append(align(found.banks.begins[value.tensor] + size))
-    states = zip(program.states, found.states.begins, found.states.of, strict=True)
-    ends += [align(at + found.kind.size_of(s)) for s, at, annex in states if not annex]
+        if not found.banks.buffers[value.tensor]:
+            size = -(-found.traits.size_of(value) // found.density.get(value.tensor, 1))
+            ends.append(align(found.banks.offsets[value.tensor] + size))
+    states = zip(program.states, found.states.offsets, found.states.buffers, strict=True)
+    ends += [align(at + found.traits.size_of(s)) for s, at, annex in states if not annex]
     return max(ends)
 
 
@@ -296,25 +306,25 @@ def _tensors_read(arenas: Sequence[Arena]) -> tuple[Reads, Reads]:
     together = [
         weights(arena.plan, arena.plan.steps[run.start : run.stop])
         for arena in arenas
-        for run in arena.together
+        for run in arena.joined
     ]
     return each, together
 
 
 def _require_fits(program: Program, found: MemoryLayout) -> None:
-    """Raises MemoryLimit if a buffer has more units than `found.most`."""
-    kind, most = found.kind, found.most
+    """Raises MemoryLimit if a buffer has more units than `found.annex_units`."""
+    traits, most = found.traits, found.annex_units
     values = (v for plan in program.plans for v in plan.values if v.kind != "weight")
     every: list[State | Value] = [*values, *program.states]
-    largest = max(every, key=kind.size_of, default=None)
-    what, need = "what inputs, outputs and small tensors share", found.own
-    if largest and kind.size_of(largest) > most:
+    largest = max(every, key=traits.size_of, default=None)
+    what, need = "what inputs, outputs and small tensors share", found.own_units
+    if largest and traits.size_of(largest) > most:
         what = f"{largest.name or 'an intermediate result'} of shape {list(largest.shape)}"
-        need = kind.size_of(largest)
-    if max((found.own, *found.annexes)) > most:
+        need = traits.size_of(largest)
+    if max((found.own_units, *found.annexes)) > most:
         raise MemoryLimit(
             f"{what} needs more than one GPU buffer",
             hint="Raise --bank, build smaller buckets, or split the largest tensors of the model",
-            bytes=need * kind.unit_bytes,
-            limit=most * kind.unit_bytes,
+            bytes=need * traits.unit_bytes,
+            limit=most * traits.unit_bytes,
         )
