@@ -33,7 +33,7 @@ class WgpuAlternative(msgspec.Struct, frozen=True):
     scalars: list[_Number]
 
 
-class JoinedSteps(msgspec.Struct, frozen=True):
+class JoinedCall(msgspec.Struct, frozen=True):
     """Kernels with which one dispatch runs `steps` steps, with the buffers of all of them."""
 
     steps: Annotated[int, msgspec.Meta(ge=2)]
@@ -51,7 +51,7 @@ class WgpuCall(WgpuAlternative, frozen=True):
     bank: _Count = 0
     annexes: list[_Count] = []
     better: list[WgpuAlternative] = []
-    joined: JoinedSteps | None = None
+    joined: JoinedCall | None = None
 
 
 def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> list[WgpuCall]:

@@ -29,7 +29,7 @@ from tilewright.targets.gpu.matrix.operands import (
     operand_layouts,
 )
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
-from tilewright.targets.gpu.matrix.tiles import Block, MatrixTile
+from tilewright.targets.gpu.matrix.tiles import MatrixTile, SharedBlock
 from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import OperandTile
 
@@ -109,7 +109,7 @@ class CopiedTile(MatrixTile):
         return CopiedOperand(self.b, piece, layout, self.s.stages)
 
     @contextmanager
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[SharedBlock]:
         b, s, steps = self.b, self.s, self.places.ops.steps
         blocks, behind = ceil(steps / s.depth), AwaitCopies(s.stages - 2)
         # A worker that resumes the tile begins at a later block (cuda/chunks.py).
@@ -123,7 +123,7 @@ class CopiedTile(MatrixTile):
             if not self.late:
                 copy_next()
             stage = b.let(block % s.stages, "stage")
-            yield Block(stage, copy_next) if self.late else Block(stage)
+            yield SharedBlock(stage, copy_next) if self.late else SharedBlock(stage)
             b.add(behind)
             b.add(Barrier())
 

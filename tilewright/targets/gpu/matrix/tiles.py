@@ -44,7 +44,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Block:
+class SharedBlock:
     """A block in shared memory.
 
     stage: the number of the part of the shared areas that has it
@@ -77,7 +77,7 @@ class MatrixTile(ABC):
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
 
     @abstractmethod
-    def blocks(self) -> AbstractContextManager[Block]:
+    def blocks(self) -> AbstractContextManager[SharedBlock]:
         """A loop over blocks of the depth; its body runs while a block is in shared memory."""
 
     def count(self) -> None:
@@ -173,10 +173,10 @@ class PartsTile(MatrixTile):
         )
 
     @contextmanager
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[SharedBlock]:
         s = self.s
         with staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead):
-            yield Block()
+            yield SharedBlock()
 
     def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         side, layout, s = self.sides[right], self.sides[right].layout, self.s
