@@ -25,7 +25,7 @@ import typer
 from benchmarks.common import Run
 from benchmarks.records import Row
 from tilewright.base.quantiles import quantile
-from tilewright.elastic.background import Background
+from tilewright.elastic.background import Background, NormalWork
 from tilewright.elastic.plans import RUN_US, PlacedPlan
 from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 from tilewright.elastic.policy.budgets import gaps
@@ -89,7 +89,10 @@ class Stream:
         return self.done
 
     def use(self) -> None:
-        """A thread needs nothing to work with it."""
+        """Does nothing: any thread may use it."""
+
+    def ensure_current(self) -> None:
+        """Does nothing: any thread may use it."""
 
     def mark(self) -> At:
         return At(self.free)
@@ -112,7 +115,8 @@ def row(models: int, together: int, seconds: float) -> Row:
         return 1e6 * (time.perf_counter() - begun)
 
     pauses, stop = gaps(GAP_S), time.monotonic() + seconds
-    with Background(running, lambda _: None, 0, scheduler) as busy:
+    work = NormalWork(running, lambda _: None, scheduler, workers=1)
+    with Background(work, 0) as busy:
         busy.warmed()
         clock.runs = clock.in_vain = 0
         while time.monotonic() < stop:

@@ -107,11 +107,11 @@ def test_evidence_against_the_old_time_alone_does_not_count_against_the_new_one(
     device = Device(TASK, NORMAL)
     device.ask(200.0)
     device.ask(226.0, 2)
-    assert device.run.state.evidence != ((),)
+    assert device.run.state.critical[0].evidence != ()
     device.ask(226.0, wait_us=AGAIN_US)
     assert device.looks
     assert [type(a) for a in device.ask(226.0, REQUESTS)] == [Recalibrated]
-    assert device.run.state.evidence == ((),)
+    assert device.run.state.critical[0].evidence == ()
 
 
 def test_normal_work_waits_for_a_look() -> None:
@@ -206,10 +206,11 @@ def test_a_look_takes_the_middle() -> None:
 def test_failed_requests_tell_nothing() -> None:
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)
-    before = device.run.state
+    (before,) = device.run.state.critical
     assert device.ask(None, 2 * REQUESTS) == []
     assert device.looks
-    assert device.run.state.critical == before.critical
+    (after,) = device.run.state.critical
+    assert after == replace(before, due=after.due)
     device.ask(200.0, REQUESTS)
     assert not device.looks
 

@@ -21,6 +21,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic import gates
 from tilewright.elastic.arrivals import Poisson
+from tilewright.elastic.background import NormalWork
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
 from tilewright.elastic.measure_curves import Measured
@@ -168,8 +169,8 @@ def test_streams_of_a_few_models_do_not_stop_each_other(sms: int | None) -> None
 def test_a_session_takes_gates_where_the_bound_needs_them(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
-        choice = Concurrency(given[-1].max_concurrent, gated)
+    def measured(model: Any, models: Any, work: NormalWork, _: Any) -> Measured:
+        choice = Concurrency(work.scheduler.max_concurrent, work.gated)
         phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (EVERYBODY, 9e7))))
         return curves_of(models, phases=(phase,), concurrency=choice)
 

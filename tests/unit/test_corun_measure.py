@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tilewright.elastic import measure_curves as module
-from tilewright.elastic.measure_curves import measure
+from tilewright.elastic.background import NormalWork
+from tilewright.elastic.measure_curves import CurveSettings, measure
 from tilewright.elastic.policy import Gpu, Scheduler, policy_named
 
 
@@ -23,7 +24,7 @@ class Host:
     def __init__(self) -> None:
         self.budgets = list[int]()
 
-    def background(self, normal: Any, allow: Any, budget: int, scheduler: Any) -> Any:
+    def background(self, work: NormalWork, budget: int) -> Any:
         self.budgets.append(budget)
         return nullcontext(SimpleNamespace(warmed=lambda: None, beside=self.beside))
 
@@ -43,15 +44,9 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "kernel_times", lambda *_: [90.0])
     monkeypatch.setattr(module, "requests", host.requests)
     monkeypatch.setattr(module, "Background", host.background)
-    found = measure(
-        model,
-        [],
-        lambda _: None,
-        Scheduler(policy_named("tilewright"), Gpu(8)),
-        models=("a", "b"),
-        workers=64,
-        seconds=0.1,
-    )
+    scheduler = Scheduler(policy_named("tilewright"), Gpu(8))
+    work = NormalWork([], lambda _: None, scheduler, workers=64)
+    found = measure(model, ("a", "b"), work, CurveSettings(seconds=0.1))
     assert len(host.budgets) == 7
     assert found.solo_us == 100.0
     (phase,) = found.phases

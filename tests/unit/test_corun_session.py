@@ -25,6 +25,7 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.corun import view
 from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.background import NormalWork
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure_curves import Measured, identity
@@ -120,8 +121,8 @@ class Beside:
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
         self.asked = list[Concurrency]()
 
-        def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
-            choice = Concurrency(given[-1].max_concurrent, gated)
+        def measured(model: Any, models: Any, work: NormalWork, _: Any) -> Measured:
+            choice = Concurrency(work.scheduler.max_concurrent, work.gated)
             self.asked.append(choice)
             phase = Phase(
                 2, 10.0, Curve(((0, slowdowns[choice.max_concurrent] - 0.1 * choice.gated),))

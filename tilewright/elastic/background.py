@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -41,26 +41,35 @@ WARM_S = 2.0
 Part: TypeAlias = tuple[int, int]
 
 
+@dataclass(frozen=True)
+class NormalWork:
+    """Normal models as they will run beside requests.
+
+    plans: each model with its device;  allow: sets the budget at once
+    scheduler: the one that will serve the requests
+    workers: of the models' largest kernel alone;  gated: True if their runs have gates (gates.py)
+    """
+
+    plans: Sequence[PlacedPlan]
+    allow: Callable[[int], None]
+    scheduler: Scheduler
+    workers: int
+    gated: bool = False
+
+
 class Background:
     """Runs normal models continuously, as far as the budget allows, in a `with` statement.
 
-    scheduler: the one under which they will run beside requests
     agents: in the order of the models;  concurrent: as in the policy's `Begin`
     """
 
-    def __init__(
-        self,
-        normal: Sequence[PlacedPlan],
-        allow: Callable[[int], None],
-        budget: int,
-        scheduler: Scheduler,
-    ) -> None:
-        part = ALL if budget else None
+    def __init__(self, work: NormalWork, budget: int) -> None:
+        scheduler, part = work.scheduler, ALL if budget else None
         self._budget, self._settle_us = budget, scheduler.policy.settle_us
         policy = Policy("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
-        self.coordinator = Coordinator(replace(scheduler, policy=policy), allow)
+        self.coordinator = Coordinator(replace(scheduler, policy=policy), work.allow)
         self.coordinator.join(Critical.unbounded("critical"), lambda action: None)
-        self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
+        self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(work.plans)]
         self.concurrent = most_concurrent(scheduler.max_concurrent, self.coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:

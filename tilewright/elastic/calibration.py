@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.elastic.gates import pass_gates
-from tilewright.elastic.loading import LoadedCritical, LoadedModels
-from tilewright.elastic.measure_curves import Measured, check, measure
+from tilewright.elastic.loading import LoadedModels
+from tilewright.elastic.measure_curves import CurveSettings, Measured, check, measure
 from tilewright.elastic.normal import Show, parts_of
 from tilewright.elastic.policy.admission import least_slowdown
 from tilewright.elastic.settings import Concurrency, choices
@@ -54,8 +54,11 @@ def calibrate(models: LoadedModels, known: Sequence[Measured], show: Show) -> Ca
         else:
             what = f"Measuring critical models beside {choice.max_concurrent} normal ones at once"
             what += ", with gates" if choice.gated else ""
-            critical = parts_of(show, what, models.critical)
-            found = [_measured(models, one, choice) for one in critical]
+            work, how = models.normal_work(choice), _curve_settings(models)
+            found = [
+                measure(one.model, one.identities, work, how)
+                for one in parts_of(show, what, models.critical)
+            ]
             curves += found
         excess = max(
             least_slowdown(each.phases) / one.max_slowdown
@@ -79,19 +82,12 @@ def _choices(models: LoadedModels) -> Iterator[Concurrency]:
     return choices(every, asked, models.policy.promises, may_wait)
 
 
-def _measured(models: LoadedModels, critical: LoadedCritical, choice: Concurrency) -> Measured:
-    """Measures one critical model.  Policies whose workers never leave need only one level."""
-    normal, settings = models.normal, models.settings
-    return measure(
-        critical.model,
-        normal.running(choice.gated),
-        models.allow,
-        models.scheduler(choice),
-        models=critical.identities,
-        workers=normal.workers,
-        gated=choice.gated,
-        phases=settings.phases if normal.elastic else 1,
-        steps=settings.steps if normal.elastic else 1,
+def _curve_settings(models: LoadedModels) -> CurveSettings:
+    """How each critical model is measured.  Policies whose workers never leave need one level."""
+    elastic, settings = models.normal.elastic, models.settings
+    return CurveSettings(
+        phases=settings.phases if elastic else 1,
+        steps=settings.steps if elastic else 1,
         seconds=settings.measure_seconds / len(models.critical),
         gap_s=settings.gap_s,
     )

@@ -80,8 +80,7 @@ class Corun:
     def background(self, budget: int) -> Background:
         """The normal models, running without pause as far as the budget allows: for
         measurements."""
-        running = self.models.normal.running(self.concurrency.gated)
-        return Background(running, self.models.allow, budget, self.scheduler)
+        return Background(self.models.normal_work(self.concurrency), budget)
 
     def run(
         self,

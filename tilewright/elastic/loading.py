@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.base.errors import UsageError
+from tilewright.elastic.background import NormalWork
 from tilewright.elastic.critical import CriticalModel, PersistentWeights
 from tilewright.elastic.measure_curves import identity
 from tilewright.elastic.normal import NormalModels, Show, load_normal, parts_of
@@ -64,6 +65,12 @@ class LoadedModels:
     def scheduler(self, concurrency: Concurrency) -> Scheduler:
         gpu = Gpu(self.devices.sms)
         return Scheduler(self.policy, gpu, self.settings.ahead, concurrency.max_concurrent)
+
+    def normal_work(self, concurrency: Concurrency) -> NormalWork:
+        """The normal models as they run under this choice, for measurements beside them."""
+        plans, workers = self.normal.running(concurrency.gated), self.normal.workers
+        scheduler = self.scheduler(concurrency)
+        return NormalWork(plans, self.allow, scheduler, workers, concurrency.gated)
 
 
 def load_models(

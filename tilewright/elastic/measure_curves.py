@@ -19,15 +19,13 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
-from tilewright.elastic.background import GAP_S, Background, Part, requests
+from tilewright.elastic.background import GAP_S, Background, NormalWork, Part, requests
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.device_timing import kernel_times, repeat_timing
-from tilewright.elastic.plans import PlacedPlan
 from tilewright.elastic.policy import (
     Curve,
     Hold,
     Phase,
-    Scheduler,
 )
 from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, levels_of
 from tilewright.elastic.settings import Concurrency
@@ -125,61 +123,63 @@ def split_into_phases(times: Sequence[float], parts: int) -> list[int]:
     return counts
 
 
+@dataclass(frozen=True)
+class CurveSettings:
+    """How curves are measured.
+
+    phases: the most parts of the critical model, each with its own curve
+    steps: points of a curve besides 0;  most: the most requests of a point
+    seconds: the approximate length of the whole measurement; each point has at least three requests
+    gap_s: seconds between requests of the model alone, as expected in use
+    """
+
+    phases: int = 1
+    steps: int = LEVELS
+    most: int = REQUESTS
+    seconds: float = 10.0
+    gap_s: float = 0.0
+
+
 def measure(
-    model: CriticalModel,
-    normal: Sequence[PlacedPlan],
-    allow: Callable[[int], None],
-    scheduler: Scheduler,
-    *,
-    models: tuple[str, ...],
-    workers: int,
-    gated: bool = False,
-    phases: int = 1,
-    steps: int = LEVELS,
-    most: int = REQUESTS,
-    seconds: float = 10.0,
-    gap_s: float = 0.0,
+    model: CriticalModel, models: tuple[str, ...], work: NormalWork, settings: CurveSettings
 ) -> Measured:
     """Measures each phase under each budget while all normal models run continuously.
 
     The model alone is measured before each budget, because a host's speed changes within seconds.
 
-    scheduler: the one that will serve requests;  models: as in `Measured`
-    gated: True if the normal models have gates
-    phases: the most parts of the critical model, each with its own curve
-    seconds: the approximate length of the whole measurement; each point has at least three requests
-    gap_s: seconds between requests of the model alone, as expected in use
+    models: as in `Measured`
     """
+    most, seconds = settings.most, settings.seconds
     times = kernel_times(model.device, model.launches, seconds / 8)
-    counts = split_into_phases(times, phases)
+    counts = split_into_phases(times, settings.phases)
     parts = _parts(counts)
-    tried = (0, *levels_of(workers, steps))
+    tried = (0, *levels_of(work.workers, settings.steps))
     each = seconds / (len(counts) * (len(tried) + 1))
 
     def a_part(once: Callable[[], float], whole_s: float) -> list[float]:
         return repeat_timing(once, -(-most // len(tried)), whole_s / len(tried), LEAST_RUNS)
 
-    entire = _alone(model, (0, len(model.launches)), min(gap_s, LONGEST_GAP_S))
-    singly = [_alone(model, part, min(gap_s, GAP_S)) for part in parts]
+    entire = _alone(model, (0, len(model.launches)), min(settings.gap_s, LONGEST_GAP_S))
+    singly = [_alone(model, part, min(settings.gap_s, GAP_S)) for part in parts]
     samples = _Samples([], [[] for _ in parts], [[] for _ in parts])
     for budget in tried:
         samples.whole += a_part(entire, seconds / 8)
         for once, took in zip(singly, samples.alone, strict=True):
             took += a_part(once, each)
-        with Background(normal, allow, budget, scheduler) as busy:
+        with Background(work, budget) as busy:
             busy.warmed()
             for part, took, points in zip(parts, samples.alone, samples.concurrent, strict=True):
                 once = busy.beside(model, part, statistics.median(took))
                 points.append((budget, covering_time(repeat_timing(once, most, each, LEAST_RUNS))))
     return Measured(
         model.device.name,
-        scheduler.gpu.sms,
-        workers,
+        work.scheduler.gpu.sms,
+        work.workers,
         samples.solo_us,
         tuple(times),
         samples.phases(counts),
         models,
-        Concurrency(scheduler.max_concurrent, gated),
+        Concurrency(work.scheduler.max_concurrent, work.gated),
     )
 
 
