@@ -12,7 +12,7 @@ of other settings and cards stay.  What was refused is a row with an `error`.
   are judged by what was known at their end, shares and totals by what was measured at first;
 * normal_share: normal work as share of what critical requests leave possible;
 * total_over_sequential: all requests per second, over what turns would give;
-* occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
+* occupancy: of resident warps, by traced kernels in a short run of its own (`--occupancy`).
 
     python -m benchmarks corun.policies [--pair MDTB-A] [--sms 8] [--seconds 3] [--seed 0]
     python -m benchmarks corun.policies --kernels naive --paper-load --clients 4
@@ -58,8 +58,8 @@ OCCUPIED = ("sequential", "tilewright")
 NO_BOUND = 1e3
 #: Bounds of our frontier.
 BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
-#: Part of the time that a row with watched kernels takes.
-WATCHED = 0.2
+#: Part of the time that a row with traced kernels takes.
+TRACED = 0.2
 
 
 @dataclass(frozen=True)
@@ -271,15 +271,15 @@ def row(
 
 
 def occupancy_of(pair: Pair, options: RunOptions, sms: int | None, name: str) -> float:
-    """Resident warps over all that there is room for, by watched kernels."""
+    """Resident warps over all that there is room for, by traced kernels."""
     settings = Settings(
-        name, options.kind, sms, max_slowdown=NO_BOUND, watched=True,
+        name, options.kind, sms, max_slowdown=NO_BOUND, traced=True,
         l2_persistence=options.l2_persistence, measure_seconds=options.measure / 4,
     )  # fmt: skip
     streams = pair.workload
     with Corun.prepare(*pair.parted, settings) as session:
         result = session.run(
-            [s.arrival for s in streams.critical], WATCHED * options.seconds, 0,
+            [s.arrival for s in streams.critical], TRACED * options.seconds, 0,
             [s.arrival for s in streams.normal],
         )  # fmt: skip
     return achieved_occupancy(result.spans)
@@ -315,7 +315,7 @@ def main(
     ] = False,
     any_time: Annotated[bool, typer.Option("--any-time", help="Nobody knows least gaps.")] = False,
     occupancy: Annotated[
-        bool, typer.Option("--occupancy", help="Also a short watched run.")
+        bool, typer.Option("--occupancy", help="Also a short traced run.")
     ] = False,
     kernels: Annotated[str, among((TUNED, NAIVE), "Of all models")] = TUNED,
     together: Annotated[
@@ -359,5 +359,5 @@ def main(
                 for name in OCCUPIED if occupancy else ():
                     share = round(occupancy_of(each, options, number, name), 4)
                     print(each.name, name, "occupancy", share, flush=True)
-                    watched = [r for r in rows if r["policy"] == name and "error" not in r]
-                    keep([row | {"occupancy": share} for row in watched])
+                    measured = [r for r in rows if r["policy"] == name and "error" not in r]
+                    keep([row | {"occupancy": share} for row in measured])

@@ -355,18 +355,18 @@ BY_DAY = ("barriers", "entry")
 )
 def test_every_policy_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path) -> None:
     settings = Settings(
-        POLICIES[name], "cpu", max_slowdown=1e7, steps=1, watched=name == "barriers",
+        POLICIES[name], "cpu", max_slowdown=1e7, steps=1, traced=name == "barriers",
         measure_seconds=0.01, lease_ms=6e4,
     )  # fmt: skip
     critical, normal = bundles
     with Corun.prepare(critical, [normal], settings) as session:
-        enough = all_ran if settings.watched else all_answered
+        enough = all_ran if settings.traced else all_answered
         result = run_until(enough, session.run, ClosedLoop())
     (one,) = result.critical
     assert len(one.answered) >= 1
     assert one.over_bound == one.missed == 0
     assert 0 < one.service.p50 <= one.waited.p50
-    if settings.watched:
+    if settings.traced:
         assert {span.critical for span in result.spans} == {True, False}
         measure_curves.save(session.calibration.chosen, tmp_path / "curves.json")
         assert measure_curves.load(tmp_path / "curves.json") == session.calibration.chosen
@@ -389,11 +389,11 @@ def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Path]) -> None:
+def test_every_policy_on_a_gpu(name: str, traced: bool, bundles: tuple[Path, Path]) -> None:
     settings = Settings(POLICIES[name], sms=8, max_slowdown=1e3, phases=2,
-                        watched=watched, measure_seconds=0.2)  # fmt: skip
+                        traced=traced, measure_seconds=0.2)  # fmt: skip
     critical, normal = bundles
     with Corun.prepare(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.5)
@@ -401,5 +401,5 @@ def test_every_policy_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Pa
     assert len(one.answered) > 10
     assert one.overdue == one.refused == 0
     assert result.inferences[0] > 0
-    if watched:
+    if traced:
         assert len({span.sm for span in result.spans}) <= session.models.devices.sms

@@ -16,9 +16,9 @@ from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import CompilerBug, NotMeasured
 from tilewright.cli.corun import CriticalChoice, further
-from tilewright.elastic.instrumented import Instrumentation
 from tilewright.elastic.policy import Critical
 from tilewright.elastic.timeline import BlockSpan, in_lanes, svg, trace, window
+from tilewright.hosts.cuda_instrumented import Instrumentation
 
 Capture = pytest.CaptureFixture[str]
 #: A bound that any busy machine keeps, and a short measurement.

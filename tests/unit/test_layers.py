@@ -232,7 +232,7 @@ NAMING = {
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
-    "elastic/instrumented.py": "CUDA's names in text for its compiler",
+    "elastic/block_trace.py": "CUDA's names in text for its compiler",
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "names of an npm package, of the engine's device, of Dawn's backend",
     "hosts/wgpu_features.py": "WebGPU's names of features, as section and engine have them",

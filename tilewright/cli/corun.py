@@ -170,7 +170,7 @@ def corun(
         sms=sms,
         phases=phases,
         max_concurrent=max_concurrent,
-        watched=bool(files),
+        traced=bool(files),
         l2_persistence=l2_persistence,
         gap_s=min(source.mean_gap for source in sources),
         measure_seconds=min(4.0, seconds),

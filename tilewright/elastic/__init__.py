@@ -4,9 +4,9 @@
 * `corun.py` runs bundles on a device; its steps: `loading.py`, `calibration.py`, `workload.py`.
 * `broker/` coordinates models of several processes.
 * `coordinator.py` and `agents.py` have the threads; `interpreter_priority.py` orders them.
-* `critical.py`, `normal.py`, `plans.py` and `gates.py` launch models.
+* `critical.py`, `normal.py`, `plans.py`, `entry_kernels.py` and `gates.py` launch models.
 * `measure_curves.py`, `background.py` and `device_timing.py` measure slowdowns and times.
-* `instrumented.py` records when kernels ran, and `timeline.py` draws it.
+* `block_trace.py` records when kernels ran, and `timeline.py` draws it.
 
 The imports below are the public names; `X as X` exports a name to type checkers.
 """

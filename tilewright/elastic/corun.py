@@ -116,8 +116,7 @@ class Corun:
                     on_result(workload.result())
             workload.end_requests()
             result = workload.result()
-        watches = self.models.devices.watches
-        spans = tuple(span for watch in watches for span in watch.spans())
+        spans = tuple(span for trace in self.models.devices.traces for span in trace.spans())
         workload.check_requests()
         return replace(result, spans=spans)
 

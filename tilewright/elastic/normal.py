@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from tilewright.elastic.device_timing import kernel_times, repeat_timing
+from tilewright.elastic.entry_kernels import EntryFlag, EntryKernels
 from tilewright.elastic.gates import gates_of
-from tilewright.elastic.instrumented import EntryKernels, Flag
 from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,
@@ -60,7 +60,7 @@ class NormalModels:
     policy: Policy
     hosts: Sequence[CudaHost]
     devices: Sequence[CudaDevice]
-    flags: Sequence[Flag]
+    flags: Sequence[EntryFlag]
     elastic_plans: Sequence[ElasticPlan]
     times_us: Sequence[Sequence[float]]
     costs: Sequence[Sequence[KernelCost]]
@@ -117,9 +117,9 @@ def load_normal(
 
     Raises HostError, BundleCorrupt, MemoryLimit.
     """
-    flags = list[Flag]()
+    flags = list[EntryFlag]()
     if policy.leave == "entry":
-        flags = [Flag(device, budget) for device in devices]
+        flags = [EntryFlag(device, budget) for device in devices]
         devices = [flag.device for flag in flags]
     pairs = zip(paths, devices, strict=True)
     hosts = [CudaHost(*pair) for pair in parts_of(show, "Loading normal models", pairs)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tilewright.base.errors import UsageError
-from tilewright.elastic.instrumented import BlockTrace, traced
+from tilewright.elastic.block_trace import BlockTrace, traced
 from tilewright.elastic.policy import Policy, policy_named
 from tilewright.elastic.policy.budgets import LEVELS
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -33,7 +33,7 @@ class Settings:
     sms: multiprocessors to use; None: all;  phases: the most phases, each with its own budget
     max_concurrent: the most normal models that run at once, the others wait; 0: all; None: the
                     most, of all, 2 and 1, with which bounds can be kept
-    steps: points of a curve besides 0;  watched: kernels record where and when they run
+    steps: points of a curve besides 0;  traced: kernels record where and when they run
     l2_persistence: the critical models' weights stay in the L2 cache, as far as they fit
     gap_s: expected seconds between critical requests; 0: no gap.  The models are measured alone
            with the same gaps.
@@ -52,7 +52,7 @@ class Settings:
     steps: int = LEVELS
     ahead: int = 2
     max_concurrent: int | None = None
-    watched: bool = False
+    traced: bool = False
     l2_persistence: bool = False
     gap_s: float = 0.0
     use_least_gap: bool = True
@@ -91,7 +91,7 @@ class Devices:
     normal: list[CudaDevice]
     control: CudaDevice
     sms: int
-    watches: list[BlockTrace] = field(default_factory=list)
+    traces: list[BlockTrace] = field(default_factory=list)
 
 
 def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices:
@@ -111,14 +111,14 @@ def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices
             NvidiaDevice(own, urgent=True),
             own.sms if own is rest else own.sms + rest.sms,
         )
-    if settings.watched:
-        made.watches = [
+    if settings.traced:
+        made.traces = [
             *(BlockTrace(made.control, name, True) for name in critical),
             *(BlockTrace(made.control, f"normal {n}", False) for n in range(normal)),
         ]
-        own_watches, rest_watches = made.watches[: len(critical)], made.watches[len(critical) :]
-        made.critical = list(map(traced, made.critical, own_watches))
-        made.normal = list(map(traced, made.normal, rest_watches))
+        own_traces, other_traces = made.traces[: len(critical)], made.traces[len(critical) :]
+        made.critical = list(map(traced, made.critical, own_traces))
+        made.normal = list(map(traced, made.normal, other_traces))
     return made
 
 

@@ -1,6 +1,6 @@
 """Pictures of when each block was resident on a multiprocessor.
 
-Input: spans, from the simulator or from instrumented kernels (instrumented.py).  Output: SMs over
+Input: spans, from the simulator or from traced kernels (block_trace.py).  Output: SMs over
 time as SVG, and the same as a trace for Perfetto.  Critical blocks have one colour, each normal
 task another.
 """
@@ -59,7 +59,7 @@ def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
     """
     if not spans:
         raise NotMeasured(
-            "no kernel has told where it ran", hint="Run for longer, or with watched kernels"
+            "no kernel has told where it ran", hint="Run for longer, or with traced kernels"
         )
     ordered = sorted(spans, key=lambda s: s.begin)
     normal = [s.begin for s in ordered if not s.critical]

@@ -118,8 +118,8 @@ def started(
             ending.callback(agent.close)
             normal.append(agent)
             agent.ask(arrival.clients)
-        for watch in models.devices.watches:
-            watch.reset()
+        for trace in models.devices.traces:
+            trace.reset()
         begun = time.perf_counter()
         loads = _critical_loads(asked, requests, first_seed=requests.seed + len(normal) + 1)
         for load in loads:
