@@ -22,12 +22,12 @@ from tilewright.base.errors import HostError
 from tilewright.elastic import gates
 from tilewright.elastic.arrivals import Poisson
 from tilewright.elastic.background import NormalWork
+from tilewright.elastic.concurrency import Concurrency, choices
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
 from tilewright.elastic.measure_curves import Measured
 from tilewright.elastic.plans import ElasticRuns
 from tilewright.elastic.policy import Curve, Phase
-from tilewright.elastic.settings import Concurrency, choices
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver

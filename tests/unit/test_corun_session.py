@@ -26,12 +26,14 @@ from tilewright.cli.corun import view
 from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.background import NormalWork
+from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure_curves import Measured, identity
 from tilewright.elastic.policy import Critical, Curve, Phase
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.settings import CPU_SMS, Concurrency, CriticalSettings, Settings
+from tilewright.elastic.session_devices import CPU_SMS
+from tilewright.elastic.settings import CriticalSettings, Settings
 
 #: No request takes so long, however busy the machine is.
 LEASE_US = 6e7

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.elastic.concurrency import Concurrency, choices
 from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.loading import LoadedModels
 from tilewright.elastic.measure_curves import CurveSettings, Measured, check, measure
 from tilewright.elastic.normal import Show, parts_of
 from tilewright.elastic.policy.admission import least_slowdown
-from tilewright.elastic.settings import Concurrency, choices
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _choices(models: LoadedModels) -> Iterator[Concurrency]:
         others = [*models.devices.critical, models.devices.control]
         return models.normal.in_runs and pass_gates(models.normal.devices, others)
 
-    every, asked = len(models.normal.hosts), models.settings.max_concurrent
+    every, asked = len(models.normal.models), models.settings.max_concurrent
     return choices(every, asked, models.policy.promises, may_wait)
 
 

@@ -15,13 +15,14 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.arrivals import Arrival, ClosedLoop
 from tilewright.elastic.background import Background
 from tilewright.elastic.calibration import Calibration, calibrate
+from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.loading import LoadedModels, load_models
 from tilewright.elastic.measure_curves import Measured
 from tilewright.elastic.normal import Show
 from tilewright.elastic.policy import Scheduler
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.settings import Concurrency, CriticalSettings, Settings
+from tilewright.elastic.settings import CriticalSettings, Settings
 from tilewright.elastic.workload import Requests, started
 
 #: Seconds between two results so far.
@@ -101,7 +102,7 @@ class Corun:
         several = [arrival] if isinstance(arrival, Arrival) else arrival
         requests = Requests(
             _in_rotation(several, len(self.models.critical)),
-            _in_rotation(normal, len(self.models.normal.hosts)),
+            _in_rotation(normal, len(self.models.normal.models)),
             seconds,
             seed,
             stop or threading.Event(),

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from tilewright.base.errors import UsageError
 from tilewright.elastic.background import NormalWork
+from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.critical import CriticalModel, PersistentWeights
 from tilewright.elastic.measure_curves import identity
 from tilewright.elastic.normal import NormalModels, Show, load_normal, parts_of
 from tilewright.elastic.policy import Gpu, Policy, Scheduler, policy_named
-from tilewright.elastic.settings import Concurrency, CriticalSettings, Devices, Settings, devices
+from tilewright.elastic.session_devices import Devices, devices
+from tilewright.elastic.settings import CriticalSettings, Settings
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import SetWord
@@ -105,7 +107,7 @@ def load_models(
         CriticalModel(host, word, window=window)
         for host, window in zip(hosts, windows, strict=True)
     ]
-    others = tuple(identity(host.bundle) for host in loaded.hosts)
+    others = tuple(identity(one.host.bundle) for one in loaded.models)
     made = [
         _with_settings(name, model, one, settings, others)
         for name, model, one in zip(names, models, critical, strict=True)

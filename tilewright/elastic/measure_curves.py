@@ -20,6 +20,7 @@ from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
 from tilewright.elastic.background import GAP_S, Background, NormalWork, Part, requests
+from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.device_timing import kernel_times, repeat_timing
 from tilewright.elastic.policy import (
@@ -28,7 +29,6 @@ from tilewright.elastic.policy import (
     Phase,
 )
 from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering_time, levels_of
-from tilewright.elastic.settings import Concurrency
 from tilewright.hosts.cuda import TARGET
 
 #: The fewest requests by which a point of a curve is measured.

@@ -49,22 +49,44 @@ def parts_of(show: Show, what: str, parts: Iterable[T]) -> Iterator[T]:
 
 
 @dataclass(frozen=True)
-class NormalModels:
-    """Loaded normal models, with measured times.  Each sequence has an item for each model.
+class NormalModel:
+    """One loaded model, with measured times.
 
-    flags, elastic_plans: empty if the policy needs none
+    flag, elastic_plan: None if the policy needs none
     times_us: microseconds of each kernel alone;  costs: of each kernel, for the policy
     alone: inferences per second with the device to itself, in plain form
     """
 
+    host: CudaHost
+    flag: EntryFlag | None
+    elastic_plan: ElasticPlan | None
+    times_us: Sequence[float]
+    costs: Sequence[KernelCost]
+    alone: float
+
+    def plan(self, runs: bool, gated: bool) -> PlacedPlan:
+        """How it is launched.  runs: several kernels by one call;  gated: runs have gates"""
+        return PlacedPlan(self._plan(runs, gated), self.host.device)
+
+    def _plan(self, runs: bool, gated: bool) -> NormalPlan:
+        if self.elastic_plan is not None:
+            if not runs:
+                return ElasticKernels(self.elastic_plan)
+            ends = run_ends(self.times_us)
+            gates = gates_of(self.times_us, ends) if gated else ()
+            return ElasticRuns(self.elastic_plan, ends, gates)
+        launches = [launch for _, launch in _largest(self.host)]
+        if self.flag is not None:
+            return EntryKernels(self.host, launches, self.flag)
+        return (WholePlain if runs else PlainKernels)(self.host, launches)
+
+
+@dataclass(frozen=True)
+class NormalModels:
+    """The normal models of a session, and the policy that decides about them."""
+
     policy: Policy
-    hosts: Sequence[CudaHost]
-    devices: Sequence[CudaDevice]
-    flags: Sequence[EntryFlag]
-    elastic_plans: Sequence[ElasticPlan]
-    times_us: Sequence[Sequence[float]]
-    costs: Sequence[Sequence[KernelCost]]
-    alone: Sequence[float]
+    models: Sequence[NormalModel]
     _placed: dict[bool, list[PlacedPlan]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -78,29 +100,25 @@ class NormalModels:
         return self.elastic and self.policy.runs
 
     @property
+    def devices(self) -> list[CudaDevice]:
+        return [model.host.device for model in self.models]
+
+    @property
+    def alone(self) -> list[float]:
+        """Inferences per second of each model with the device to itself."""
+        return [model.alone for model in self.models]
+
+    @property
     def workers(self) -> int:
         """The number of workers of the largest kernel of all models."""
-        return max(h.residents(slot, launch) for h in self.hosts for slot, launch in _largest(h))
+        hosts = [model.host for model in self.models]
+        return max(h.residents(slot, launch) for h in hosts for slot, launch in _largest(h))
 
     def running(self, gated: bool = False) -> list[PlacedPlan]:
         """The plans, recorded at the first call.  gated: their runs have gates"""
         if gated not in self._placed:
-            plans = (self._plan(number, gated) for number in range(len(self.hosts)))
-            self._placed[gated] = list(zip(plans, self.devices, strict=True))
+            self._placed[gated] = [model.plan(self.policy.runs, gated) for model in self.models]
         return self._placed[gated]
-
-    def _plan(self, number: int, gated: bool) -> NormalPlan:
-        host, runs = self.hosts[number], self.policy.runs
-        if self.elastic:
-            plan, times = self.elastic_plans[number], self.times_us[number]
-            if not runs:
-                return ElasticKernels(plan)
-            ends = run_ends(times)
-            return ElasticRuns(plan, ends, gates_of(times, ends) if gated else ())
-        launches = [launch for _, launch in _largest(host)]
-        if self.flags:
-            return EntryKernels(host, launches, self.flags[number])
-        return (WholePlain if runs else PlainKernels)(host, launches)
 
 
 def load_normal(
@@ -117,26 +135,29 @@ def load_normal(
 
     Raises HostError, BundleCorrupt, MemoryLimit.
     """
-    flags = list[EntryFlag]()
-    if policy.leave == "entry":
-        flags = [EntryFlag(device, budget) for device in devices]
-        devices = [flag.device for flag in flags]
-    pairs = zip(paths, devices, strict=True)
-    hosts = [CudaHost(*pair) for pair in parts_of(show, "Loading normal models", pairs)]
+    at_entry = policy.leave == "entry"
+    flags = [EntryFlag(device, budget) if at_entry else None for device in devices]
+    placed = zip(paths, devices, flags, strict=True)
+    hosts = [
+        CudaHost(path, device if flag is None else flag.device)
+        for path, device, flag in parts_of(show, "Loading normal models", placed)
+    ]
     times = [
         kernel_times(host.device, [launch for _, launch in _largest(host)], seconds)
         for host in parts_of(show, "Timing kernels of normal models", hosts)
     ]
-    return NormalModels(
-        policy,
-        hosts,
-        devices,
-        flags,
-        [ElasticPlan(host, budget) for host in hosts] if _is_elastic(policy) else [],
-        times,
-        [kernel_costs(host, each) for host, each in zip(hosts, times, strict=True)],
-        [_rate(host, seconds) for host in hosts],
-    )
+    models = [
+        NormalModel(
+            host,
+            flag,
+            ElasticPlan(host, budget) if _is_elastic(policy) else None,
+            each,
+            kernel_costs(host, each),
+            _rate(host, seconds),
+        )
+        for host, flag, each in zip(hosts, flags, times, strict=True)
+    ]
+    return NormalModels(policy, models)
 
 
 def _is_elastic(policy: Policy) -> bool:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from tilewright.elastic.policy import KernelCost
 from tilewright.hosts.cuda import CudaHost
@@ -47,8 +47,11 @@ class NormalPlan(Protocol):
         """The number of complete kernels after the launch of this one has ended."""
 
 
-#: A normal model and the device that it runs on.
-PlacedPlan: TypeAlias = tuple[NormalPlan, CudaDevice]
+class PlacedPlan(NamedTuple):
+    """A normal model and the device that it runs on."""
+
+    plan: NormalPlan
+    device: CudaDevice
 
 
 class ElasticKernels:

@@ -112,9 +112,11 @@ def started(
         ]
         plans = models.normal.running(calibration.concurrency.gated)
         normal = list[NormalAgent]()
-        for plan, costs, arrival in zip(plans, models.normal.costs, requests.normal, strict=True):
+        for placed, model, arrival in zip(
+            plans, models.normal.models, requests.normal, strict=True
+        ):
             name, again = f"normal {len(normal)}", arrival.clients > 0
-            agent = _normal_agent(coordinator, name, plan, costs, again)
+            agent = _normal_agent(coordinator, name, placed, model.costs, again)
             ending.callback(agent.close)
             normal.append(agent)
             agent.ask(arrival.clients)
