@@ -42,7 +42,7 @@ _ALL = (
               "clang on C of the same loops", "20 min", needs="browsers, Node, clang",
               key="host kernel set"),
     Benchmark("wasm.near_peak", "K0 and K1 by several register tiles, as a share of the peak",
-              "10 min", needs="browsers", key="host kernel way device cpu"),
+              "10 min", needs="browsers", key="host kernel label device cpu"),
     Benchmark("wasm.chained", "code for wasmtime's compiler over code for browsers, on wasmtime",
               "5 min", key="kernel cpu"),
     Benchmark("wasm.threads", "speed-up by threads: empty steps, small products, K0, K1, models",

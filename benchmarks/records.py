@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: A measurement as a benchmark makes it: names, and values as JSON has them.
-Row = dict[str, Any]
+#: A measurement as a benchmark makes it: names, and values as JSON has them.  No field is read
+#: again: what is computed with has a type of its own.
+Row = dict[str, object]
 #: The same as a report reads it from a file, a line each: of any version, so without types.
 Stored = dict[str, Any]
 #: A whole file: date, commit, machine, versions, and the rows.

@@ -13,8 +13,9 @@ import queue
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ from lab.paper_spaces import PAPER
 from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser_find import require
+from tilewright.hosts.browser_link import Json
 from tilewright.hosts.browser_process import started
 from tilewright.server import BackgroundServer, create_app
 from tilewright.server.pyodide import FILES, core
@@ -40,6 +42,7 @@ from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.source_zip import source_zip
 
 DEVICE = "wasm-x86-relaxed-48k"
+#: Seconds that a page may take.
 PATIENCE = 300.0
 
 PAGE = "<!doctype html><title>compiler</title><script type=module src=/bench/page.js></script>"
@@ -71,10 +74,22 @@ await fetch('/bench/result', { method: 'POST', body: JSON.stringify(result) });
 """
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a page measured, in milliseconds: the start of Python, the compiler's modules, listing
+    the space, each candidate; and the candidates' kernels, numbers and digests."""
+
+    python: float
+    compiler: float
+    space: float
+    times: Sequence[float]
+    candidates: Sequence[tuple[int, int, str]]
+
+
 @contextmanager
-def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Row]]]:
+def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Json]]]:
     """A page that measures as soon as it is open, and where it puts its result."""
-    found: queue.Queue[Row] = queue.Queue()
+    found: queue.Queue[Json] = queue.Queue()
     hello = {
         "digest": bundle.pointer.manifest.digest,
         "device": DEVICE,
@@ -97,15 +112,17 @@ def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Row]]]:
         yield f"{server.url}/bench", found
 
 
-def in_page(browser: str, bundle: Bundle, count: int) -> Row:
+def in_page(browser: str, bundle: Bundle, count: int) -> Measured:
     with page(bundle, count) as (url, found), started(require(browser), url):
-        result: Row = found.get(timeout=PATIENCE)
-    if "error" in result:
-        raise SystemExit(f"{browser}: {result['error']}")
-    return result
+        told = found.get(timeout=PATIENCE)
+    if "error" in told:
+        raise SystemExit(f"{browser}: {told['error']}")
+    candidates = [(spec, number, digest) for spec, number, digest in told["candidates"]]
+    start = told["started"]
+    return Measured(start["python"], start["compiler"], told["open"], told["times"], candidates)
 
 
-def in_process(bundle: Bundle, candidates: list[tuple[int, int, str]]) -> list[float]:
+def in_process(bundle: Bundle, candidates: Sequence[tuple[int, int, str]]) -> list[float]:
     """The same candidates here: milliseconds each; their bytes must be the same."""
     kernels, device = kernels_of(bundle), find(DEVICE)
     spaces = {spec: space_of(kernels[spec], device) for spec, *_ in candidates}
@@ -143,13 +160,12 @@ def main(
         opened = open_bundle(bundle or Path(folder))
         for browser in BROWSERS:
             found = [in_page(browser, opened, count) for _ in range(repeats)]
-            here = in_process(opened, found[0]["candidates"])
-            started = [r["started"] for r in found]
+            here = in_process(opened, found[0].candidates)
             rows += [
-                row(f"{browser}: start of Python", [s["python"] for s in started]),
-                row(f"{browser}: the compiler's modules", [s["compiler"] for s in started]),
-                row(f"{browser}: space", [r["open"] for r in found]),
-                row(f"{browser}: one candidate", [t for r in found for t in r["times"]]),
+                row(f"{browser}: start of Python", [visit.python for visit in found]),
+                row(f"{browser}: the compiler's modules", [visit.compiler for visit in found]),
+                row(f"{browser}: space", [visit.space for visit in found]),
+                row(f"{browser}: one candidate", [t for visit in found for t in visit.times]),
                 row("CPython: one candidate", here),
             ]
     for one in rows:

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -168,13 +168,36 @@ def _names_of_types(text: str) -> dict[str, str]:
     return found
 
 
-def rows_of(file: File, only: str) -> Iterator[Row]:
+class ForeignRow(TypedDict, total=False):
+    """A kernel: whether it takes the elastic form, what NVRTC says before and after, and whether
+    both forms gave equal bits on the CPU; fields that do not apply are absent."""
+
+    suite: str
+    file: str
+    kernel: str
+    elastic: bool
+    notes: Sequence[str]
+    reasons: Sequence[str]
+    nvrtc_before: bool
+    nvrtc_after: bool | None
+    nvrtc_error: str
+    instance: str
+    equal: bool | None
+    order: bool | None
+    runs: int
+    shape: object
+    why: str
+
+
+def rows_of(suite: str, file: File, only: str) -> Iterator[ForeignRow]:
     kernels = [k for k in file.kernels if not only or k.name == only]
     # a broken function elsewhere in the file must not be held against a kernel
     before = file.compiles(file.made.plain) if kernels else ""
     after = file.compiles(file.made.text) if kernels and not before else ""
     for kernel in kernels:
-        row: Row = {"file": file.name, "kernel": kernel.name, "elastic": kernel.elastic}
+        row: ForeignRow = {
+            "suite": suite, "file": file.name, "kernel": kernel.name, "elastic": kernel.elastic,
+        }  # fmt: skip
         row["notes"] = list(kernel.notes)
         row["reasons"] = [r.why for r in kernel.reasons]
         row["nvrtc_before"], row["nvrtc_after"] = not before, None if before else not after
@@ -185,7 +208,7 @@ def rows_of(file: File, only: str) -> Iterator[Row]:
         yield row
 
 
-def _bits(file: File, kernel: KernelReport) -> Row:
+def _bits(file: File, kernel: KernelReport) -> ForeignRow:
     """What became of it, plain and elastic, on the CPU."""
     why = "no instance compiles for the CPU"
     for instance in file.instances(kernel):
@@ -223,7 +246,7 @@ def _bits(file: File, kernel: KernelReport) -> Row:
     return {"equal": None, "why": why}
 
 
-def summary(rows: Sequence[Row]) -> Row:
+def summary(rows: Sequence[ForeignRow]) -> Row:
     elastic = [r for r in rows if r["elastic"]]
     both = [r for r in elastic if r["nvrtc_before"]]
     run = [r for r in elastic if r.get("equal") is not None]
@@ -268,7 +291,7 @@ def main(
     ] = None,
 ) -> None:
     place, parts = map(int, part.split("/"))
-    rows: list[Row] = []
+    rows: list[ForeignRow] = []
     if kept and kept.exists():
         rows = [json.loads(line) for line in kept.read_text().splitlines()]
     known = {(r["suite"], r["file"]) for r in rows}
@@ -279,7 +302,7 @@ def main(
                 continue
             start = time.monotonic()
             file = File(path, folder, include or (), headers or ())
-            new = [{"suite": folder.name} | row for row in rows_of(file, only)]
+            new = list(rows_of(folder.name, file, only))
             rows += new
             for row in new:
                 run.show(row)

@@ -195,15 +195,15 @@ def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> Row:
             timer(WARM_RUNS)
         found = by_turns({key: partial(timer, RUNS) for key, timer in timers.items()}, rounds)
     row: Row = {"model": name, "kernels": len(manifest.plans[0].steps)}
+    medians = {key: statistics.median(times) for key, times in found.items()}
     for key, times in found.items():
-        row |= {f"{key}_ms": round(statistics.median(times), 4)}
-        row |= {f"{key}_spread": round(spread(times), 4)}
+        row |= {f"{key}_ms": round(medians[key], 4), f"{key}_spread": round(spread(times), 4)}
     clock = statistics.median(host.clock(RUNS))
     return row | {
         "clock_ms": round(clock, 4),
         "n": rounds * RUNS,
-        "over_eager": round(row["eager_ms"] / row["ours_ms"], 3),
-        "over_graph": round(row["graph_ms"] / row["ours_ms"], 3),
+        "over_eager": round(medians["eager"] / medians["ours"], 3),
+        "over_graph": round(medians["graph"] / medians["ours"], 3),
         "relative_error": error,
         "compile_s": round(compile_s, 2),
         "load_s": round(load_s, 2),

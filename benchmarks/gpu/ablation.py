@@ -26,11 +26,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
-from benchmarks.common import Run
+from benchmarks.common import Run, nvidia_driver
 from benchmarks.gpu.ablation_models import Whole, wholes
 from benchmarks.gpu.dawn import WGSL, facts
 from benchmarks.gpu.gpu_clock import RUN_MS
@@ -44,6 +44,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.hosts.browser_link import Json
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, MATRIX, PACKED, SUBGROUPS
@@ -55,7 +56,7 @@ from tilewright.tuning.candidates import space_of
 FeatureUse = tuple[bool, ...]
 #: Whether a kernel needs the feature, by the names that it needs and its schedule's fields; none
 #: needs one that comes after it.
-FEATURES: Mapping[str, Callable[[Collection[str], Row], bool]] = {
+FEATURES: Mapping[str, Callable[[Collection[str], Json], bool]] = {
     "f16": lambda needs, _: F16_FEATURE in needs,
     "packed dot": lambda needs, _: PACKED in needs,
     "subgroups": lambda needs, _: any(name.startswith(SUBGROUPS) for name in needs),
@@ -140,7 +141,7 @@ def straight(schedule: Schedule) -> Schedule:
     return replace(schedule, **{"band": 1})  # noqa: PIE804  (of a type with the field)
 
 
-def used(needs: Collection[str], schedule: Row) -> FeatureUse:
+def used(needs: Collection[str], schedule: Json) -> FeatureUse:
     """Of each feature, whether a kernel needs it."""
     return tuple(needed(needs, schedule) for needed in FEATURES.values())
 
@@ -183,7 +184,7 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
         "tflops": round(subject.flops / times[best] / 1e9, 3), "default_ms": round(times[0], 6),
         "schedule": schedules[best].to_json(),
         "uses": named(uses[best]),
-        **worth(times, uses),
+        **vars(worth(times, uses)),
     }  # fmt: skip
 
 
@@ -196,10 +197,25 @@ def named(use: FeatureUse) -> list[str]:
     return [feature for feature, uses in zip(FEATURES, use, strict=True) if uses]
 
 
-def worth(times: Sequence[float], uses: Sequence[FeatureUse]) -> Row:
-    """Of each feature that something uses: the best time without it, what that is to be compared
-    with, and which other features both lack."""
-    row: Row = {"without": {}, "base": {}, "along": {}, "inseparable": {}}
+@dataclass(frozen=True)
+class Worth:
+    """By feature: the best time without it, and the time that this is over; the features that both
+    are without; and of features that cannot be withheld alone, what goes with them."""
+
+    without: dict[str, float] = field(default_factory=dict)
+    base: dict[str, float] = field(default_factory=dict)
+    along: dict[str, list[str]] = field(default_factory=dict)
+    inseparable: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, feature: str, without: float, base: float, along: list[str]) -> None:
+        self.without[feature], self.base[feature] = without, base
+        if along:
+            self.along[feature] = along
+
+
+def worth(times: Sequence[float], uses: Sequence[FeatureUse]) -> Worth:
+    """Of each feature that something uses."""
+    found = Worth()
     for at, feature in enumerate(FEATURES):
         along = dependents(at, uses)
         names = [name for n, name in enumerate(FEATURES) if n in along]
@@ -208,14 +224,13 @@ def worth(times: Sequence[float], uses: Sequence[FeatureUse]) -> Row:
         if not any(use[at] for use in uses):
             continue
         if len(without) == len(able):
-            row["inseparable"][feature] = names
+            found.inseparable[feature] = names
         elif not without:  # engines have a loop left, which lacks much more than the feature
-            row["inseparable"][feature] = ["tiles"]
+            found.inseparable[feature] = ["tiles"]
         else:
-            row["without"][feature] = round(min(times[n] for n in without), 6)
-            row["base"][feature] = round(min(times[n] for n in able), 6)
-            row["along"] |= {feature: names} if names else {}
-    return row
+            best, base = (round(min(times[n] for n in of), 6) for of in (without, able))
+            found.note(feature, best, base, names)
+    return found
 
 
 def dependents(at: int, uses: Sequence[FeatureUse]) -> list[int]:
@@ -291,18 +306,19 @@ def measure_whole(host: BrowserHost, whole: Whole, known: Sequence[str], folder:
         return loads[key]
 
     every = load()
-    row: Row = {"case": whole.name, "candidates": 1, "ms": times[every], "default_ms": times[every]}
-    row |= {"uses": named(every), "without": {}, "base": {}, "along": {}, "inseparable": {}}
+    found = Worth()
     uses = [every, *(load(name) for name in named(every))]
     for at, feature in ((n, name) for n, name in enumerate(FEATURES) if every[n]):
         names = [list(FEATURES)[n] for n in dependents(at, uses)]
         base = load(*names)
         if not base[at]:
-            row["inseparable"][feature] = names
-            continue
-        row["without"][feature], row["base"][feature] = times[load(feature)], times[base]
-        row["along"] |= {feature: names} if names else {}
-    return row
+            found.inseparable[feature] = names
+        else:
+            found.note(feature, times[load(feature)], times[base], names)
+    return {
+        "case": whole.name, "candidates": 1, "ms": times[every], "default_ms": times[every],
+        "uses": named(every), **vars(found),
+    }  # fmt: skip
 
 
 def milliseconds(model: BrowserModel, bucket: Mapping[str, int] | None = None) -> float:
@@ -325,14 +341,13 @@ def adapter_features(host: BrowserHost, folder: Path) -> list[str]:
 def main(run: Run, only: Only = None, smoke: Smoke = False) -> None:
     dawn = require_dawn()
     device = CLASSES.get(f"webgpu-{dawn.adapter['vendor']}", CLASSES["webgpu"])
-    known = {"device": device.id, **facts(dawn)}
+    known, gpu = {"device": device.id, **facts(dawn)}, nvidia_driver().get("gpu")
     run = replace(run, writes=run.writes and not smoke)
     last = time.monotonic()
 
     def keep(row: Row) -> None:
         """At once: a run on a lent GPU may be cut off."""
         nonlocal last
-        gpu = known["machine"].get("gpu")
         run.keep({"gpu": gpu, **row}, facts=known)
         begun, last = last, time.monotonic()
         print(f"{row['case']}: {last - begun:.1f} s", file=sys.stderr, flush=True)

@@ -25,7 +25,7 @@ from benchmarks.gpu.js_time import SMALL
 from benchmarks.options import Smoke
 from benchmarks.peers.models import Text, roberta
 from benchmarks.records import Row
-from benchmarks.tuning.sessions import page, told, tuned
+from benchmarks.tuning.sessions import page, tuned
 from lab.timing import by_turns, spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
@@ -49,26 +49,26 @@ def measure(bundle: Path, seconds: float, repeats: int) -> Row:
         sides = {"built": plain, "tuned": model}
         timers = {name: partial(by_clock, side, repeats) for name, side in sides.items()}
         times = by_turns(timers, ROUNDS)
-    tried = Counter(trial["spec"] for trial in session.trials)
+    tried = Counter(trial.spec for trial in session.trials)
     built, after = (statistics.median(times[key]) for key in ("built", "tuned"))
     return {
         "device": session.device,
-        "kernels": len(summary["kernels"]),
+        "kernels": len(summary.kernels),
         "candidates": sum(tried.values()),
         "most_of_a_kernel": max(tried.values(), default=0),
-        "verdicts": dict(Counter(trial["verdict"] for trial in session.trials)),
+        "verdicts": dict(Counter(trial.verdict for trial in session.trials)),
         "swaps": len(session.current),
         "seconds": round(session.spent, 2),
-        "trials_s": round(sum(trial["milliseconds"] for trial in session.trials) / 1e3, 2),
-        "first_trial_s": round(min((trial["at"] for trial in session.trials), default=0.0), 2),
-        "last_trial_s": round(max((trial["at"] for trial in session.trials), default=0.0), 2),
+        "trials_s": round(sum(trial.milliseconds for trial in session.trials) / 1e3, 2),
+        "first_trial_s": round(min((trial.at for trial in session.trials), default=0.0), 2),
+        "last_trial_s": round(max((trial.at for trial in session.trials), default=0.0), 2),
         "last_swap_s": round(session.last_swap, 2),
-        "swaps_at_s": [round(at, 2) for at in session.seconds],
+        "swaps_at_s": [round(use.at, 2) for use in session.uses],
         "built_ms": round(built, 4),
         "tuned_ms": round(after, 4),
         "gain": round(built / after, 4),
         "spread": round(spread(times["tuned"]), 4),
-        **told(summary),
+        **summary.gain.row(),
     }
 
 

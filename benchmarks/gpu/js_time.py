@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +64,16 @@ def narrow() -> onnx.ModelProto:
     return model
 
 
-def told(command: Sequence[str], environment: Mapping[str, str], given: str = "") -> Row:
+@dataclass(frozen=True)
+class Told:
+    """What a script measured.  runs: milliseconds of the parts of each run, by name"""
+
+    adapter: str
+    dispatches: int
+    runs: Sequence[Mapping[str, float]]
+
+
+def told(command: Sequence[str], environment: Mapping[str, str], given: str = "") -> Told:
     """The last line of JSON that a script prints."""
     done = subprocess.run(
         command, env={**os.environ, **environment}, input=given, capture_output=True, text=True,
@@ -71,11 +81,11 @@ def told(command: Sequence[str], environment: Mapping[str, str], given: str = ""
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stdout}{done.stderr}")
-    found: Row = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return Told(found["adapter"], found["dispatches"], found["runs"])
 
 
-def in_node(bundle: Path, runs: int, *given: str) -> Row:
+def in_node(bundle: Path, runs: int, *given: str) -> Told:
     dawn = require_dawn()
     with BackgroundServer(create_app({NAME: bundle})) as server:
         words = (str(dawn.package), " ".join(dawn.options), f"{server.url}/bundles/{NAME}/")
@@ -83,7 +93,7 @@ def in_node(bundle: Path, runs: int, *given: str) -> Row:
         return told((*node, *words, str(WARM), str(runs), *given), dawn.environment)
 
 
-def in_chromium(bundle: Path, runs: int) -> Row:
+def in_chromium(bundle: Path, runs: int) -> Told:
     browser = program("chromium-webgpu")
     with tempfile.TemporaryDirectory(prefix="js-time-") as folder:
         web = shutil.copytree(WEB, Path(folder, "web"))
@@ -100,19 +110,19 @@ def in_chromium(bundle: Path, runs: int) -> Row:
             return told(command, browser.environment, json.dumps(asked))
 
 
-HOSTS: Mapping[str, Callable[[Path, int], Row]] = {
+HOSTS: Mapping[str, Callable[[Path, int], Told]] = {
     "node": in_node,
     "node, given arrays": lambda bundle, runs: in_node(bundle, runs, "given"),
     "chromium": in_chromium,
 }
 
 
-def figures(found: Row) -> Row:
+def figures(found: Told) -> Row:
     """Medians in milliseconds of the parts of a run: before the last submission, after the
     device's answer, and in Chromium in the page; `dawn`: of them in finish() and submit().
     `bare`: in Node, what the calls that record dispatches take by themselves;  `own`: without both
     `quiet`: the lowest decile of all of it, which a busy machine disturbs less."""
-    runs: Sequence[Mapping[str, float]] = found["runs"]
+    runs = found.runs
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     whole = [run["before"] + run["after"] + run.get("page", 0.0) for run in runs]
     rest = [total - dawn for total, dawn in zip(whole, columns["dawn"], strict=True)]
@@ -121,7 +131,7 @@ def figures(found: Row) -> Row:
         columns["own"] = [total - bare for total, bare in zip(rest, columns["bare"], strict=True)]
     medians = {f"{key}_ms": round(statistics.median(of), 4) for key, of in columns.items()}
     return {
-        "dispatches": found["dispatches"], **medians,
+        "dispatches": found.dispatches, **medians,
         "quiet_ms": round(statistics.quantiles(whole, n=10)[0], 4),
         "spread": round(spread(whole), 4), "n": len(runs),
     }  # fmt: skip
@@ -139,7 +149,7 @@ def main(
         write(compile_model(narrow() if narrowed else roberta(sizes), WGSL).contents, bundle)
         for name in host or HOSTS:
             found = HOSTS[name](bundle, runs)
-            about = {"host": name, "adapter": found["adapter"], "model": "RoBERTa-base"}
+            about = {"host": name, "adapter": found.adapter, "model": "RoBERTa-base"}
             rows.append({**about, **vars(sizes), **figures(found)})
             run.show(rows[-1])
     run.save(rows, facts=facts(require_dawn()))

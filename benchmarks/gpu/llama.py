@@ -37,6 +37,7 @@ from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.hosts.browser_link import Json
 from tilewright.targets.wgsl.api import MEMORY
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
@@ -117,16 +118,15 @@ def measure(model: BrowserModel, sizes: Sizes, timing: TimingOptions) -> Row:
         print(
             f"prompt {milliseconds[0]:.1f} ms, token {statistics.median(tokens):.3f} ms", flush=True
         )
+    prompt_ms, token_ms = statistics.median(prompts), statistics.median(tokens)
+    work = flops(sizes, timing.prompt, timing.prompt // 2)
     row: Row = {
         "prompt": timing.prompt, "tokens": timing.tokens, "first": found[:4],
-        "prompt_ms": round(statistics.median(prompts), 3),
-        "token_ms": round(statistics.median(tokens), 4),
-        "tokens_per_s": round(1000 / statistics.median(tokens), 1),
+        "prompt_ms": round(prompt_ms, 3), "token_ms": round(token_ms, 4),
+        "tokens_per_s": round(1000 / token_ms, 1),
         "spread": round(spread(tokens), 4), "n": len(tokens),
+        "prompt_tflops": round(work / prompt_ms / 1e9, 3),
     }  # fmt: skip
-    row["prompt_tflops"] = round(
-        flops(sizes, timing.prompt, timing.prompt // 2) / row["prompt_ms"] / 1e9, 3
-    )
     if timing.clock:
         row |= by_clock(model, timing)
     if timing.profile:
@@ -145,7 +145,7 @@ def by_clock(model: BrowserModel, timing: TimingOptions) -> Row:
     return {f"{name}_clock_ms": round(statistics.median(ms), 4) for name, ms in times.items()}
 
 
-def show(steps: list[Row]) -> None:
+def show(steps: Sequence[Json]) -> None:
     """The kernels that take longest, all their steps together."""
     total: dict[str, list[float]] = {}
     for step in steps:
@@ -157,7 +157,7 @@ def show(steps: list[Row]) -> None:
 def sized(given: Sequence[str]) -> Sizes:
     """`layers=2`, of the model's fields; every other one has its default."""
     fields = {field.name: field.default for field in dataclasses.fields(Sizes)}
-    values: Row = {"token": "greedy"}
+    values: Json = {"token": "greedy"}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in fields:

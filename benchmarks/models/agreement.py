@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,6 @@ import typer
 
 from benchmarks.common import Run
 from benchmarks.options import Hosts
-from benchmarks.records import Row
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Manifest, write
 from tilewright.cli.options import Buckets
@@ -75,13 +75,24 @@ def example(manifest: Manifest, vocabulary: int) -> Arrays:
     return made
 
 
-def compare(model: str, host: str, name: str, got: Array, want: Array) -> Row:
+@dataclass(frozen=True)
+class Agreement:
+    """Of one output of a model on a host.  elements: that were compared"""
+
+    model: str
+    host: str
+    output: str
+    relative_error: float
+    cosine: float
+    elements: int
+
+
+def compare(model: str, host: str, name: str, got: Array, want: Array) -> Agreement:
     got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
     norm = np.linalg.norm(want)
     cosine = float(got @ want / (np.linalg.norm(got) * norm))
     error = float(np.linalg.norm(got - want) / norm)
-    row = {"model": model, "host": host, "output": name, "relative_error": error}
-    return row | {"cosine": round(cosine, 9), "elements": int(want.size)}
+    return Agreement(model, host, name, error, round(cosine, 9), int(want.size))
 
 
 def main(
@@ -92,7 +103,7 @@ def main(
     vocabulary: Annotated[int, typer.Option(help="Token ids are below this.")] = 1000,
 ) -> None:
     asked = parse_buckets(buckets or [])
-    rows = []
+    found = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         prepared = []
         for model in models:
@@ -109,9 +120,9 @@ def main(
                 for stem, path, inputs, expected in prepared:
                     outputs = outputs_of(path, inputs)
                     for output, want in expected.items():
-                        rows.append(compare(stem, name, output, outputs[output], want))
-                        run.show(rows[-1])
-    run.save(rows)
-    wrong = [row for row in rows if not row["relative_error"] <= BOUND]
+                        found.append(compare(stem, name, output, outputs[output], want))
+                        run.show(vars(found[-1]))
+    run.save([vars(each) for each in found])
+    wrong = [each for each in found if not each.relative_error <= BOUND]
     if wrong:
-        raise SystemExit(f"{len(wrong)} of {len(rows)} outputs are further off than {BOUND}")
+        raise SystemExit(f"{len(wrong)} of {len(found)} outputs are further off than {BOUND}")

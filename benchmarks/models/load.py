@@ -14,7 +14,7 @@ the page's process had in memory until then, less what it had before the engine 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -73,9 +73,9 @@ def visit(seen: Seen, session: Session, files: Files, again: int) -> None:
                 seen.net_peak.append(memory["resident_peak_bytes"] - empty)
 
 
-def row(files: Files, engine: str, threads: int, seen: Seen) -> Row:
+def figures(seen: Seen) -> dict[str, float | None]:
     """Medians, and the fastest loads too, which are more reliable on a busy machine."""
-    found: Row = {"case": files.case.name, "engine": engine, "threads": threads}
+    found: dict[str, float | None] = {}
     for visit, ready, first in (
         ("cold", seen.cold, seen.first_cold),
         ("warm", seen.warm, seen.first_warm),
@@ -95,20 +95,25 @@ def row(files: Files, engine: str, threads: int, seen: Seen) -> Row:
     return found
 
 
-def ratios(ours: Row, theirs: Row) -> str:
+def ratios(ours: Mapping[str, float | None], theirs: Mapping[str, float | None]) -> str:
     """Ours over theirs, for the terminal."""
-    keys = ["load_cold_ms", "load_warm_ms", "load_warm_fastest_ms"]
-    keys += ["counted_bytes", "resident_peak_bytes", "net_peak_bytes"]
-    return ", ".join(f"{k} {ours[k] / theirs[k]:.2f}" for k in keys if ours[k] and theirs[k])
+    names = ["load_cold_ms", "load_warm_ms", "load_warm_fastest_ms"]
+    names += ["counted_bytes", "resident_peak_bytes", "net_peak_bytes"]
+    pairs = ((name, ours[name], theirs[name]) for name in names)
+    return ", ".join(f"{name} {mine / other:.2f}" for name, mine, other in pairs if mine and other)
 
 
-def measure(files: Files, browser: str, threads: int, rounds: int, again: int) -> Sequence[Row]:
+def measure(files: Files, browser: str, threads: int, rounds: int, again: int) -> list[Row]:
+    """A row for each engine."""
     seen = {engine: Seen() for engine in ENGINES}
     for number in range(rounds):
         for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
             with Session(engine, threads, browser) as session:
                 visit(seen[engine], session, files, again)
-    return [row(files, engine, threads, seen[engine]) for engine in ENGINES]
+    found = {engine: figures(seen[engine]) for engine in ENGINES}
+    say(f"{files.case.name}: {ratios(*found.values())}")
+    about: Row = {"case": files.case.name, "threads": threads}
+    return [{**about, "engine": engine, **of} for engine, of in found.items()]
 
 
 def main(
@@ -129,7 +134,6 @@ def main(
         made = measure(files, browser, threads, rounds, visits)
         for found in made:
             say(str(found))
-        say(f"{case.name}: {ratios(*made)}")
         rows += made
     if not quick:
         run.save(rows, part=browser, facts={"browser": browser})

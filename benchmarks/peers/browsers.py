@@ -28,10 +28,10 @@ from benchmarks.peers.cases import CASES, QUICK, Case, chosen, groups
 from benchmarks.peers.engines import ENGINES, HERE, Engine
 from benchmarks.peers.files import Absent, Files, prepared
 from benchmarks.peers.machine import ENGINE as MACHINE
-from benchmarks.peers.machine import facts as limit_facts
-from benchmarks.peers.machine import limit_files
+from benchmarks.peers.machine import limit_files, limits
 from benchmarks.peers.measure import QUICK as QUICK_PLAN
 from benchmarks.peers.measure import (
+    EngineRow,
     Lane,
     Plan,
     about,
@@ -105,24 +105,25 @@ def sessions(browser: str, engines: Mapping[str, Engine] = ENGINES) -> Iterator[
 
 def measure(
     files: Files, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
-) -> list[Row]:
+) -> list[EngineRow]:
     """All engines with their threads on one case; a row each, also for engines that cannot run."""
     model = files.case.group == "model"
-    rows: list[Row] = []
+    rows: list[EngineRow] = []
     lanes: list[Lane] = []
     for engine, count in wanted:
-        row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
-        rows.append(row | {"version": ENGINES[engine].version})
+        version = ENGINES[engine].version
+        row = EngineRow(engine=engine, threads=count, status="ok", why="", version=version)
+        rows.append(row)
         if (why := files.missing.get(ENGINES[engine].needs)) is not None:
-            rows[-1] |= {"status": "skipped", "why": why}
+            row |= {"status": "skipped", "why": why}
             continue
         try:
             session = pool.get(engine, count, fresh=model)
         except TilewrightError as error:
-            rows[-1] |= {"status": "failed", "why": str(error)}
+            row |= {"status": "failed", "why": str(error)}
             continue
         session.add(files)
-        lanes.append(Lane(session, files, rows[-1]))
+        lanes.append(Lane(session, files, row))
     for lane in lanes:
         attempt(lane, partial(_ready, lane, plan, model), say)
     idle(lanes, say)
@@ -140,8 +141,10 @@ def measure(
         attempt(lane, lane.session.close, say)
         if model or not lane.alive:
             pool.drop((lane.session.engine, lane.session.threads))
-    work = {"flops": files.flops, "bytes": files.case.bytes}
-    return [row | work | limit_facts(bounds, row["threads"]) for row in rows]
+    for row in rows:
+        row |= {"flops": files.flops, "bytes": files.case.bytes}
+        row |= limits(bounds, row["threads"])
+    return rows
 
 
 def _ready(lane: Lane, plan: Plan, model: bool) -> None:
@@ -248,8 +251,8 @@ def main(
         pool.start_limits(sorted({count for _, count in wanted}))
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.name}")
-            rows = measured(case, models, pool, wanted, plan)
-            rows = [{"case": case.name, "group": case.group, **facts, **row} for row in rows]
+            found = measured(case, models, pool, wanted, plan)
+            rows = [{"case": case.name, "group": case.group, **facts, **row} for row in found]
             for row in rows:
                 run.show(row)
             # at once: the run may be ended before its last case
@@ -258,7 +261,7 @@ def main(
 
 def measured(
     case: Case, models: Path, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
-) -> list[Row]:
+) -> list[EngineRow]:
     """A row for each engine, or one that says why there is none."""
     try:
         files = prepared(case, models, needs([engine for engine, _ in wanted]))

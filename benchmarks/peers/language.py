@@ -60,16 +60,28 @@ class Speaker:
     tokens: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
-    def row(self, prompt: int) -> Row:
+    @property
+    def first_ms(self) -> float:
+        """The median of the times until the first token."""
+        return statistics.median(self.firsts)
+
+    @property
+    def token_ms(self) -> float:
+        """The median of the times from one token to the next."""
+        return statistics.median(self.tokens)
+
+    def row(self, prompt: int, file_bytes: int) -> Row:
         """Medians of all rounds."""
-        first, token = statistics.median(self.firsts), statistics.median(self.tokens)
+        first, token, memory = self.first_ms, self.token_ms, self.session.memory()
+        code, zipped = self.session.site.code_bytes()
         return {
             "engine": self.engine.name, "version": self.engine.version, "threads": self.threads,
             "load_ms": round(self.load), "first_ms": round(first, 1), "prompt_tokens": prompt,
             "prompt_per_s": round(1000 * prompt / first, 1), "token_ms": round(token, 2),
             "tokens_per_s": round(1000 / token, 2), "spread": round(spread(self.tokens), 3),
             "n": len(self.tokens), "rounds": len(self.firsts), "text": self.texts[-1],
-            **self.session.memory(), **self.session.site.code_bytes(),
+            **memory, "code_bytes": code, "code_gzip_bytes": zipped,
+            "wasm_over_file": round(memory["wasm_bytes"] / file_bytes, 2),
         }  # fmt: skip
 
 
@@ -111,14 +123,14 @@ def measure(
         for number in range(rounds):
             for speaker in turn(number, speakers):
                 _heard(speaker, vocabulary, ids, most)
-        rows = [speaker.row(len(ids)) for speaker in speakers]
-    ours, theirs = rows
-    for name in ("prompt_per_s", "tokens_per_s"):
-        ours[f"{name}_over"] = round(ours[name] / theirs[name], 2)
-    ours["same_text"] = _common(ours["text"], theirs["text"])
-    ours["wasm_over_file"] = round(ours["wasm_bytes"] / model.stat().st_size, 2)
-    theirs["wasm_over_file"] = round(theirs["wasm_bytes"] / model.stat().st_size, 2)
-    return rows
+        rows = [speaker.row(len(ids), model.stat().st_size) for speaker in speakers]
+    ours, theirs = speakers
+    over: Row = {
+        "prompt_per_s_over": round(theirs.first_ms / ours.first_ms, 2),
+        "tokens_per_s_over": round(theirs.token_ms / ours.token_ms, 2),
+        "same_text": _common(ours.texts[-1], theirs.texts[-1]),
+    }
+    return [rows[0] | over, rows[1]]
 
 
 def _heard(speaker: Speaker, vocabulary: Vocabulary, ids: Sequence[int], most: int) -> None:

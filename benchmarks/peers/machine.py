@@ -6,13 +6,12 @@ multiplies and adds in registers, and GB/s of one that adds two arrays too large
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.cases import PEAK, STREAM, Case
 from benchmarks.peers.files import BUILD, Files, onnx_of
-from benchmarks.peers.measure import Lane
-from benchmarks.records import Row
+from benchmarks.peers.measure import EngineRow, Lane
 from lab.subjects import peak
 from tilewright.bundle import Contents, write
 from tilewright.compiler import compile_model
@@ -36,17 +35,15 @@ def _files(case: Case, contents: Contents, flops: int) -> Files:
     return Files(case, folder, Path(), {}, {}, {"name": case.name}, flops)
 
 
-def facts(lanes: Sequence[Lane], threads: int) -> Row:
-    """The limits for that many threads, of the rounds that the lanes ran."""
-    return dict(_facts(lanes, threads))
-
-
-def _facts(lanes: Sequence[Lane], threads: int) -> Iterator[tuple[str, float]]:
+def limits(lanes: Sequence[Lane], threads: int) -> EngineRow:
+    """The fields of a row for that many threads, of the rounds that the lanes ran."""
+    found = EngineRow()
     for lane in lanes:
         if lane.session.threads != threads or "median_ms" not in lane.row:
             continue
         if lane.files.case.name == PEAK:
-            yield "peak_gflops", lane.row["gflops_fastest"]
-            yield "peak_gflops_median", lane.row["gflops"]
+            found["peak_gflops"] = lane.row["gflops_fastest"]
+            found["peak_gflops_median"] = lane.row["gflops"]
         else:
-            yield "stream_gbps", round(STREAM.bytes / lane.row["fastest_ms"] / 1e6, 2)
+            found["stream_gbps"] = round(STREAM.bytes / lane.row["fastest_ms"] / 1e6, 2)
+    return found

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays
 from benchmarks.peers.session import Session
-from benchmarks.records import Row
+from lab.timing import spread
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_link import Json
 
@@ -63,6 +64,57 @@ class Plan:
 QUICK = Plan(seconds=1.2, rounds=5, visits=False)
 
 
+class EngineRow(TypedDict, total=False):
+    """What is known of an engine on a case.  Fields come as they are measured: of a failure there
+    are `status` and `why` alone, models have load times, visits and memory."""
+
+    engine: str
+    version: str
+    threads: int
+    status: Literal["ok", "failed", "skipped", "absent"]
+    why: str
+    load_cold_ms: float
+    load_warm_ms: float
+    first_ms: float
+    first_warm_ms: float
+    about: Json
+    code_bytes: int
+    code_gzip_bytes: int
+    error: float | None
+    tolerance: float
+    idle_cores: float | None
+    wasm_bytes: int
+    js_bytes: int
+    resident_peak_bytes: int
+    median_ms: float
+    p95_ms: float
+    fastest_ms: float
+    spread: float
+    n: int
+    batch: int
+    rounds: Sequence[float]
+    inside_ms: float
+    inside_median_ms: float
+    flops: int
+    bytes: int
+    gflops: float
+    gflops_fastest: float
+    stream_why: str
+    stream_median_ms: float
+    stream_spread: float
+    stream_batch: int
+    stream_n: int
+    peak_gflops: float
+    peak_gflops_median: float
+    stream_gbps: float
+
+
+#: What a page answers of its memory, and the row keeps the most of.
+MEMORY: tuple[Literal["wasm_bytes", "js_bytes", "resident_peak_bytes"], ...] = (
+    "wasm_bytes", "js_bytes", "resident_peak_bytes",
+)  # fmt: skip
+
+
 @dataclass
 class Lane:
     """One engine with one number of threads on a case, and what is known of it so far.
@@ -73,7 +125,7 @@ class Lane:
 
     session: Session
     files: Files
-    row: Row
+    row: EngineRow
     driver: bool = False
     stream: bool = False
     samples: int = 1
@@ -83,10 +135,10 @@ class Lane:
 
     @property
     def alive(self) -> bool:
-        return bool(self.row["status"] == "ok")
+        return self.row["status"] == "ok"
 
     def slow(self, plan: Plan) -> bool:
-        return float(self.row.get("first_ms", 0.0)) > plan.patience * 1000
+        return self.row.get("first_ms", 0.0) > plan.patience * 1000
 
     def fail(self, why: object) -> None:
         self.row |= {"status": "failed", "why": _short(why)}
@@ -107,8 +159,8 @@ def label(lane: Lane) -> str:
     return f"{lane.session.engine} ×{lane.session.threads}"
 
 
-def opened(lane: Lane, visit: str) -> None:
-    """Load and first run, with the answer checked; `visit` is cold, warm or again."""
+def opened(lane: Lane, visit: Literal["cold", "warm", "again"]) -> None:
+    """Load and first run, with the answer checked.  again: in a page that has run other cases."""
     files = lane.files
     found = lane.session.open(files)
     used = found["about"].get("threads", lane.session.threads)
@@ -116,13 +168,14 @@ def opened(lane: Lane, visit: str) -> None:
         lane.row |= {"status": "skipped", "why": f"it runs on {used} thread(s) here"}
         return
     first, outputs, _ = lane.session.first()
-    if visit != "again":
-        lane.row |= {f"load_{visit}_ms": _ms(found["milliseconds"])}
-    if visit in ("cold", "again"):
-        lane.row |= {"first_ms": _ms(first), "about": found["about"]}
-        lane.row |= lane.session.site.code_bytes()
+    load_ms = _ms(found["milliseconds"])
+    if visit == "warm":
+        lane.row |= {"load_warm_ms": load_ms, "first_warm_ms": _ms(first)}
     else:
-        lane.row["first_warm_ms"] = _ms(first)
+        lane.row |= {"first_ms": _ms(first), "about": found["about"]}
+        lane.row["code_bytes"], lane.row["code_gzip_bytes"] = lane.session.site.code_bytes()
+    if visit == "cold":
+        lane.row["load_cold_ms"] = load_ms
     error, why = compared(outputs, files.expected)
     lane.row["error"] = error if math.isfinite(error) else None
     allowed = files.tolerance(lane.session.engine)
@@ -183,7 +236,7 @@ def idle(lanes: Sequence[Lane], say: Say) -> None:
 def remembered(lane: Lane) -> None:
     """The most memory seen so far."""
     found = lane.session.memory()
-    for key in ("wasm_bytes", "js_bytes", "resident_peak_bytes"):
+    for key in MEMORY:
         if found[key] is not None:
             lane.row[key] = max(found[key], lane.row.get(key) or 0)
 
@@ -198,7 +251,7 @@ def finished(lane: Lane) -> None:
         "median_ms": _ms(statistics.median(times)),
         "p95_ms": _ms(times[min(len(times) - 1, math.ceil(0.95 * len(times)) - 1)]),
         "fastest_ms": _ms(times[0]),
-        "spread": _spread(times),
+        "spread": round(spread(times), 3) if len(times) > 1 else 0.0,
         "n": len(times),
         "batch": lane.batch,
         "rounds": [_ms(statistics.median(turn)) for turn in lane.rounds],
@@ -209,13 +262,6 @@ def finished(lane: Lane) -> None:
     if flops:
         lane.row["gflops"] = round(flops / lane.row["median_ms"] / 1e6, 3)
         lane.row["gflops_fastest"] = round(flops / times[0] / 1e6, 3)
-
-
-def _spread(times: Sequence[float]) -> float:
-    if len(times) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(times, n=4)
-    return round((high - low) / statistics.median(times), 3)
 
 
 def compared(got: Arrays, expected: Arrays) -> tuple[float, str]:
@@ -247,7 +293,7 @@ def _short(why: object) -> str:
     return text if len(text) <= 300 else text[:297] + "…"
 
 
-def about(found: Json) -> str:
+def about(found: EngineRow) -> str:
     """One line for the terminal."""
     if found["status"] != "ok":
         return f"{found['status']}: {found['why']}"

@@ -81,14 +81,12 @@ class Site:
         tag = f"{status.st_size:x}-{status.st_mtime_ns:x}"
         return send_file(request, path, status, tag, IMMUTABLE)
 
-    def code_bytes(self) -> dict[str, int]:
-        """JavaScript and WebAssembly asked for so far, the harness's own page not counted."""
+    def code_bytes(self) -> tuple[int, int]:
+        """JavaScript and WebAssembly asked for so far, and the same gzipped; the harness's own page
+        does not count."""
         paths = [_real(self, p) for p in self.asked if not p.startswith("/page/")]
         found = [p for p in paths if p is not None and p.suffix in CODE]
-        return {
-            "code_bytes": sum(p.stat().st_size for p in found),
-            "code_gzip_bytes": sum(_zipped(p) for p in found),
-        }
+        return sum(p.stat().st_size for p in found), sum(_zipped(p) for p in found)
 
 
 _SHARED: Mapping[str, str] = {"cross-origin-resource-policy": "same-origin"}

@@ -37,6 +37,7 @@ from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
 from benchmarks.peers.files import BUILD, Files, prepared, source
 from benchmarks.peers.gpu_cases import CASES, small
 from benchmarks.peers.measure import (
+    EngineRow,
     Lane,
     Plan,
     about,
@@ -69,20 +70,20 @@ def made(case: Case, kinds: Sequence[str]) -> Files:
     return prepared(case, MODELS_FOLDER, kinds, TARGETS)
 
 
-def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
+def lane(files: Files, pool: Sessions, name: str) -> Lane | EngineRow:
     """An engine with the case loaded and its answer checked; a row that says why not."""
     engine, model = ON_GPUS[name], files.case.group == "model"
     version = cublas_version() if engine is CUBLAS else engine.version
-    row: Row = {"engine": name, "status": "ok", "why": "", "version": version}
+    row = EngineRow(engine=name, status="ok", why="", version=version)
     if (why := files.missing.get(engine.needs)) is not None:
-        return row | {"status": "skipped", "why": why}
+        return {**row, "status": "skipped", "why": why}
     for fresh in (model, True):
         try:
             session = CublasSession() if engine is CUBLAS else pool.get(name, 1, fresh)
         except TilewrightError as error:
-            return row | {"status": "failed", "why": str(error)}
+            return {**row, "status": "failed", "why": str(error)}
         session.add(files)
-        found = Lane(session, files, dict(row), stream=not model)
+        found = Lane(session, files, row.copy(), stream=not model)
         attempt(found, partial(opened, found, "again"), say)
         # what an earlier case left behind must not count
         if found.alive:
@@ -90,22 +91,25 @@ def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
     return found
 
 
-def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) -> list[Row]:
+def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) -> list[EngineRow]:
     with ThreadPoolExecutor(len(engines)) as threads:
         made = list(threads.map(partial(lane, files, pool), engines))
     lanes = [each for each in made if isinstance(each, Lane)]
     timed(lanes, plan)
     if files.case.group == "model":
         # the same in a row, beside what one run takes
-        also = [replace(x, row=dict(x.row), stream=True, rounds=[], inside=[]) for x in lanes]
+        also = [replace(x, row=x.row.copy(), stream=True, rounds=[], inside=[]) for x in lanes]
         timed(also, plan)
         for each, streamed in zip(lanes, also, strict=True):
             if each.alive and not streamed.alive:
                 # else a single run's time would pass for that in a row
-                each.row |= {"stream_why": streamed.row["why"]}
-                continue
-            taken = {k: streamed.row.get(k) for k in ("median_ms", "spread", "batch", "n")}
-            each.row |= {f"stream_{k}": v for k, v in taken.items() if v is not None}
+                each.row["stream_why"] = streamed.row["why"]
+            elif streamed.rounds:
+                found = streamed.row
+                each.row |= {
+                    "stream_median_ms": found["median_ms"], "stream_spread": found["spread"],
+                    "stream_batch": found["batch"], "stream_n": found["n"],
+                }  # fmt: skip
     for each in lanes:
         attempt(each, each.session.close, say)
         if files.case.group == "model" or not each.alive:
@@ -113,10 +117,13 @@ def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) ->
     return [_kept(each.row if isinstance(each, Lane) else each) for each in made]
 
 
-def _kept(row: Row) -> Row:
+def _kept(row: EngineRow) -> EngineRow:
     """Without what is not measured here: engines load side by side, their code from the disk."""
-    dropped = ("code_bytes", "code_gzip_bytes", "first_ms")
-    return {key: value for key, value in row.items() if key not in dropped}
+    kept = row.copy()
+    kept.pop("code_bytes", None)
+    kept.pop("code_gzip_bytes", None)
+    kept.pop("first_ms", None)
+    return kept
 
 
 def timed(found: Sequence[Lane], plan: Plan) -> None:
@@ -164,10 +171,10 @@ def main(
             taking = [name for name in names if name != CUBLAS.name or suits(case)]
             if not taking:
                 continue
-            rows = measure(made(case, kinds), pool, taking, plan)
-            for row in rows:
-                say(f"  {row['engine']:12} {about(row)} {row.get('stream_median_ms', '')}")
-            rows = [{"case": case.name, "group": case.group, **about_run, **row} for row in rows]
+            found = measure(made(case, kinds), pool, taking, plan)
+            for engine in found:
+                say(f"  {engine['engine']:12} {about(engine)} {engine.get('stream_median_ms', '')}")
+            rows = [{"case": case.name, "group": case.group, **about_run, **row} for row in found]
             for row in rows:
                 run.show(row)
             if not smoke:

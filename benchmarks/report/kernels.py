@@ -21,7 +21,7 @@ KERNELS: Columns = {
     "share of the peak, median of undisturbed rounds": "share_of_peak_quiet:.0%",
     "undisturbed rounds": "n_quiet", "spread": "spread:.1%", "first call, ms": "first_ms:.0f",
 }  # fmt: skip
-NEAR: Columns = {"kernel": "kernel", "host": "host", "CPU": "cpu", "schedule": "way",
+NEAR: Columns = {"kernel": "kernel", "host": "host", "CPU": "cpu", "schedule": "label",
         "share of the peak, undisturbed rounds": "share:.1%", "spread": "spread:.1%",
         "rounds": "n", "share of the peak, fastest run": "share_fastest:.1%"}  # fmt: skip
 THREADS: Columns = {
@@ -42,8 +42,8 @@ def near_peak(record: Record) -> str:
     rows = []
     for found in by(record["rows"], "kernel", "host", "cpu").values():
         best = max(found, key=lambda r: float(r["share_fastest"]))
-        rows += [r for r in found if r["way"] == "default" and r is not best]
-        rows.append({**best, "way": f"{best['way']}: best of {len(found)}"})
+        rows += [r for r in found if r["label"] == "default" and r is not best]
+        rows.append({**best, "label": f"{best['label']}: best of {len(found)}"})
     return listed(rows, NEAR)
 
 

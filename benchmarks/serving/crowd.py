@@ -146,6 +146,41 @@ def arrivals(
     return found
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Of the defaults of all keys: how many are near the best, bad, good; the worst one's share."""
+
+    within: int
+    bad: int
+    good: int
+    worst_default: float
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """Of one class of devices.  paper: of the paper's vote on the same reports"""
+
+    scenario: str
+    number: int
+    malicious: float
+    seed: int
+    clients: int
+    keys: int
+    ours: Outcome
+    paper: Outcome
+    reports: int
+    counted: int
+    counts: Counts
+
+    def row(self) -> Row:
+        return {
+            "scenario": self.scenario, "class": self.number, "malicious": self.malicious,
+            "seed": self.seed, "clients": self.clients, "keys": self.keys, **vars(self.ours),
+            **{f"paper_{key}": value for key, value in vars(self.paper).items()},
+            "reports": self.reports, "counted": self.counted, **vars(self.counts),
+        }  # fmt: skip
+
+
 def run_class(
     folder: Path,
     scenario: str,
@@ -154,8 +189,8 @@ def run_class(
     clients: int,
     kernels: int = KERNELS,
     malicious: float = MALICIOUS,
-) -> Row:
-    """Simulates one class of devices with a new store; returns a row of results."""
+) -> ClassResult:
+    """Simulates one class of devices with a new store."""
     random = np.random.default_rng([seed, number, *scenario.encode()])
     truths = [truth(random, clients) for _ in range(kernels)]
     keys = [
@@ -177,19 +212,11 @@ def run_class(
         ours = [store.standing(key).default or 0 for key in keys]
         stats = store.stats()
     theirs = [max(weights, key=weights.__getitem__, default=0) for weights in paper]
-    return {
-        "scenario": scenario,
-        "class": number,
-        "malicious": malicious,
-        "seed": seed,
-        "clients": clients,
-        "keys": kernels,
-        **_outcome(ours, truths),
-        **{f"paper_{key}": value for key, value in _outcome(theirs, truths).items()},
-        "reports": stats.reports,
-        "counted": stats.counted,
-        **vars(counts),
-    }
+    judged = _outcome(ours, truths), _outcome(theirs, truths)
+    return ClassResult(
+        scenario, number, malicious, seed, clients, kernels, *judged, stats.reports, stats.counted,
+        counts,
+    )  # fmt: skip
 
 
 def _wave(
@@ -241,18 +268,17 @@ def _wave(
     return reports
 
 
-def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> Row:
-    """How many keys have a default near the best, a bad one, a good one; the worst one's share."""
+def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> Outcome:
     found = [
         (float(what.value[n] / what.value.max()), float(what.value[n]), n == what.target)
         for n, what in zip(defaults, truths, strict=True)
     ]
-    return {
-        "within": sum(share >= 1 / WITHIN for share, _, _ in found),
-        "bad": sum(wanted or speed < 1 for _, speed, wanted in found),
-        "good": sum(speed > 1 for _, speed, _ in found),
-        "worst_default": min(share for share, _, _ in found),
-    }
+    return Outcome(
+        within=sum(share >= 1 / WITHIN for share, _, _ in found),
+        bad=sum(wanted or speed < 1 for _, speed, wanted in found),
+        good=sum(speed > 1 for _, speed, _ in found),
+        worst_default=min(share for share, _, _ in found),
+    )
 
 
 def curve(folder: Path, seed: int) -> Iterator[Row]:
@@ -263,13 +289,23 @@ def curve(folder: Path, seed: int) -> Iterator[Row]:
                 run_class(folder, scenario, n, seed, CURVE_CLIENTS, malicious=share)
                 for n in range(CURVE_CLASSES)
             ]
-            summed = ["keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower"]
-            summed += ["paper_within", "paper_bad", "paper_good"]
-            row = {
+            yield {
                 "scenario": scenario, "class": None, "malicious": share, "seed": seed,
-                "clients": CURVE_CLIENTS,
+                "clients": CURVE_CLIENTS, "keys": sum(each.keys for each in found),
+                **_summed([each.ours for each in found]),
+                "offered": sum(each.counts.offered for each in found),
+                "offered_bad": sum(each.counts.offered_bad for each in found),
+                "adopted_slower": sum(each.counts.adopted_slower for each in found),
+                **_summed([each.paper for each in found], "paper_"),
             }  # fmt: skip
-            yield row | {name: sum(f[name] for f in found) for name in summed}
+
+
+def _summed(found: Sequence[Outcome], prefix: str = "") -> dict[str, int]:
+    return {
+        f"{prefix}within": sum(each.within for each in found),
+        f"{prefix}bad": sum(each.bad for each in found),
+        f"{prefix}good": sum(each.good for each in found),
+    }
 
 
 def main(
@@ -283,11 +319,11 @@ def main(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
         if shares:
-            for found in curve(Path(folder), seed):
-                run.keep(found, part="shares")
+            for summed in curve(Path(folder), seed):
+                run.keep(summed, part="shares")
             return
         low, _, high = classes.partition("-")
         for name in scenario or SCENARIOS:
             for number in range(int(low), int(high or low) + 1):
                 found = run_class(Path(folder), name, number, seed, CLIENTS // CLASSES)
-                run.keep(found)
+                run.keep(found.row())

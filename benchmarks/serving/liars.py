@@ -176,13 +176,25 @@ async def visit(
         await send(Bye())
 
 
-def standings(url: str, device: str, browser: str) -> dict[str, Row]:
-    """By kernel, what the server says of it.  Asked twice: clients that ask at the same time share
-    an answer, and the first may have begun before the last vote."""
+def defaults(url: str, device: str, browser: str) -> dict[str, int | None]:
+    """By kernel, the crowd's default if it has one.  Asked twice: clients that ask at the same time
+    share an answer, and the first may have begun before the last vote."""
     for _ in range(2):
         with urllib.request.urlopen(f"{url}/api/standing?device={device}", timeout=60) as answer:
             found = json.loads(answer.read())
-    return {s["kernel"]: s for s in found if s["browser"] == browser}
+    return {s["kernel"]: s["default"] for s in found if s["browser"] == browser}
+
+
+@dataclass
+class KeyOutcome:
+    """Of one key: visits of honest devices that were given a default, and a bad one; whether it
+    ever had a bad one; whether the last one was bad, or good."""
+
+    given: int = 0
+    given_bad: int = 0
+    ever_bad: bool = False
+    bad: bool = False
+    good: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,36 +233,32 @@ class Crowd:
 
 async def attack(
     url: str, crowd: Crowd, case: Case, voices: int, share: float, tactic: str, seed: int
-) -> list[Row]:
-    """All voices of one case, one after the other; a row per key."""
+) -> list[KeyOutcome]:
+    """All voices of one case, one after the other."""
     chance = random.Random(f"{seed} {case.number} {tactic} {share}")
     truths = {spec: Truth.of(crowd.counts[case.device][spec], chance) for spec in case.specs}
     first = Hello(
         protocol=PROTOCOL, bundle=crowd.bundle, digest=crowd.digest, device=case.device,
         browser=case.browser, variant=find(case.device).variant, specs=case.specs,  # type: ignore[arg-type]
     )  # fmt: skip
-    rows = {s: {"given": 0, "given_bad": 0, "ever_bad": False} for s in case.specs}
+    found = {spec: KeyOutcome() for spec in case.specs}
     liars = liars_of(tactic, voices, share, chance)
     sleepers = {n for n, liar in enumerate(liars) if liar and tactic == "late" and n % 3 == 0}
-    known: dict[str, Row] = {}
+    known: dict[str, int | None] = {}
     for number, liar in enumerate(liars):
-        awake = number not in sleepers or any(s["default"] for s in known.values())
+        awake = number not in sleepers or any(known.values())
         address = f"10.{case.number}.{number}.1"
         await visit(url, first, address, truths, liar and awake, chance)
-        known = await asyncio.to_thread(standings, url, case.device, case.browser)
-        for spec, row in rows.items():
-            default = known[crowd.keys[spec]]["default"] or 0
-            bad = truths[spec].ratios[default] < 1
-            row["ever_bad"] |= bad
+        known = await asyncio.to_thread(defaults, url, case.device, case.browser)
+        for spec, key in found.items():
+            default = known[crowd.keys[spec]] or 0
+            ratio = truths[spec].ratios[default]
+            key.bad, key.good = ratio < 1, ratio > 1
+            key.ever_bad |= key.bad
             if number + 1 < voices and not liars[number + 1]:
-                row["given"] += bool(default)
-                row["given_bad"] += bad
-    for spec, row in rows.items():
-        default = known[crowd.keys[spec]]["default"] or 0
-        row["bad"] = truths[spec].ratios[default] < 1
-        row["good"] = truths[spec].ratios[default] > 1
-        row["liars"] = sum(liars)
-    return list(rows.values())
+                key.given += bool(default)
+                key.given_bad += key.bad
+    return list(found.values())
 
 
 async def attacks(
@@ -261,15 +269,15 @@ async def attacks(
     found = await asyncio.gather(
         *(attack(url, crowd, case, voices, share, tactic, seed) for case in cases)
     )
-    rows = [row for case in found for row in case]
+    outcomes = [key for case in found for key in case]
     return {
         "tactic": tactic, "share": share, "seed": seed, "voices": voices,
-        "liars": rows[0]["liars"], "keys": len(rows),
-        "bad": sum(r["bad"] for r in rows),
-        "good": sum(r["good"] for r in rows),
-        "ever_bad": sum(r["ever_bad"] for r in rows),
-        "given": sum(r["given"] for r in rows),
-        "given_bad": sum(r["given_bad"] for r in rows),
+        "liars": round(voices * share), "keys": len(outcomes),
+        "bad": sum(key.bad for key in outcomes),
+        "good": sum(key.good for key in outcomes),
+        "ever_bad": sum(key.ever_bad for key in outcomes),
+        "given": sum(key.given for key in outcomes),
+        "given_bad": sum(key.given_bad for key in outcomes),
     }  # fmt: skip
 
 

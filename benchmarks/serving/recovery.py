@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +76,15 @@ def language_model(folder: Path) -> Row:
 SUBJECTS = {"one product": one_product, "bert-tiny": language_model}
 
 
-def visits(driver: Driver, subject: str, place: Path, browser: str) -> list[Row]:
+@dataclass(frozen=True)
+class Visit:
+    """Milliseconds from the end of a page's first run to each swap, and to the end of the check."""
+
+    swaps: Sequence[float]
+    end: float
+
+
+def visits(driver: Driver, subject: str, place: Path, browser: str) -> list[Visit]:
     """What each page saw, without the first one."""
     inputs = SUBJECTS[subject](place / "m")
     bundle = open_bundle(place / "m")
@@ -85,26 +95,26 @@ def visits(driver: Driver, subject: str, place: Path, browser: str) -> list[Row]
         for _ in range(VISITS + 1):
             page = driver.open(site.blank)
             tuned = f"{site.url}/tuned/{DEVICE}/{browser}/m/"
-            found.append(page.do("checkCrowd", url=tuned, inputs=inputs, timed=True))
+            events = page.do("checkCrowd", url=tuned, inputs=inputs, timed=True)["events"]
+            swaps = [event["milliseconds"] for event in events if event["type"] == "swap"]
+            found.append(Visit(swaps, events[-1]["milliseconds"]))
             page.do("close")
     return found[1:]
 
 
-def row(subject: str, browser: str, found: list[Row]) -> Row:
-    swaps = [[e["milliseconds"] for e in f["events"] if e["type"] == "swap"] for f in found]
-    ends = [f["events"][-1]["milliseconds"] for f in found]
-    firsts, lasts = ([pick(s) for s in swaps if s] for pick in (min, max))
+def row(subject: str, browser: str, found: list[Visit]) -> Row:
+    firsts, lasts = ([pick(v.swaps) for v in found if v.swaps] for pick in (min, max))
     return {
         "subject": subject,
         "browser": browser,
         "visits": len(found),
         "recovered": len(firsts),
-        "kernels": statistics.median(len(s) for s in swaps),
+        "kernels": statistics.median(len(visit.swaps) for visit in found),
         "first_ms": round(statistics.median(firsts), 1),
         "first_most_ms": round(max(firsts), 1),
         "last_ms": round(statistics.median(lasts), 1),
         "last_most_ms": round(max(lasts), 1),
-        "end_ms": round(statistics.median(ends), 1),
+        "end_ms": round(statistics.median(visit.end for visit in found), 1),
     }
 
 

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, cast
 
 import typer
 
 from benchmarks.common import Run, rows_of
 from benchmarks.models import row_kernels
 from benchmarks.options import BROWSERS, Hosts, among
-from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
 from lab.subjects import steps_of, weight_of
 from tilewright.api.hosts import engine_of
@@ -205,6 +204,21 @@ SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
 # ---- sweeps --------------------------------------------------------------------------------------
 
 
+class FamilyRow(TypedDict):
+    """A row of results/tuning.families.json: shares of the optimum of the families' schedules, and
+    of all candidates that have `STORED` or more."""
+
+    kernel: str
+    kind: str
+    host: str
+    engine: str
+    device: str
+    machine: str
+    candidates: int
+    families: Mapping[str, float]
+    shares: Mapping[str, float]
+
+
 def row(
     kernel: str,
     host: str,
@@ -212,20 +226,21 @@ def row(
     machine: str,
     times: Mapping[Schedule, float],
     own: Mapping[str, Schedule],
-) -> Row:
+) -> FamilyRow:
     """times: milliseconds, or anything in proportion to them"""
     least = min(times.values())
     share = {s: round(least / t, 4) for s, t in times.items()}
     shown = sorted(times, key=times.__getitem__)
     return {
-        "kernel": kernel, "kind": KIND[kernel], "host": host, "device": device.id,
+        "kernel": kernel, "kind": KIND[kernel], "host": host, "engine": engine_of(host),
+        "device": device.id,
         "machine": machine, "candidates": len(times),
         "families": {name: share[s] for name, s in own.items() if s in share},
         "shares": {str(s): share[s] for s in shown if share[s] >= STORED},
     }  # fmt: skip
 
 
-def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Row]:
+def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[FamilyRow]:
     """The whole space and all families, on each host."""
     step = SUBJECTS[name]()
     own = families(step.kernel, machine_of(device))
@@ -237,17 +252,16 @@ def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Row]
         for host in hosts:
             times = sweeps.timed(host, path, len(schedules)).times
             found = dict(zip(schedules, times, strict=True))
-            made = row(name, host, device, cpu(), found, own)
-            yield {**made, "engine": engine_of(host)}
+            yield row(name, host, device, cpu(), found, own)
 
 
-def again(rows: Sequence[Row]) -> Iterator[Row]:
+def again(rows: Sequence[FamilyRow]) -> Iterator[FamilyRow]:
     """The stored sweeps with the families of today, as far as their schedules are stored."""
     for r in rows:
         kernel, machine = SUBJECTS[r["kernel"]]().kernel, machine_of(find(r["device"]))
         own = {name: r["shares"].get(str(s)) for name, s in families(kernel, machine).items()}
         known = {name: share for name, share in own.items() if share is not None}
-        yield {**r, "families": r["families"] | known}
+        yield {**r, "families": {**r["families"], **known}}
 
 
 # ---- command -------------------------------------------------------------------------------------
@@ -263,9 +277,9 @@ def main(
     kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     if step == "again":
-        run.save(list(again(rows_of("tuning.families"))))
+        run.save(list(again(cast("list[FamilyRow]", rows_of("tuning.families")))))
         return
     for name in kernel or SUBJECTS:
         for found in sweep(host or (*BROWSERS, "wasmtime"), name, sweeps.device_here()):
-            print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
+            print(name, found["host"], found["families"], flush=True)
             run.save([found])

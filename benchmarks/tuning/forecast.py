@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilewright
-from benchmarks.common import Run, rows_of
+from benchmarks.common import Run
 from benchmarks.optimum import POOR
 from benchmarks.options import Models
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.headroom import short, steps_of
+from benchmarks.tuning.headroom import KernelRow, short, steps_of, swept_kernels
 from tilewright.tuning.candidate_order import Tunable, compose
 from tilewright.tuning.candidates import Space, space_of
 
@@ -41,15 +41,14 @@ class Swept:
     host: str
     model: str
     device: str
-    rows: Sequence[Row]
+    rows: Sequence[KernelRow]
     spaces: Sequence[Space]
 
 
 def sweeps_of(models: Path) -> Iterator[Swept]:
     """The stored sweeps of the class of this machine whose spaces are today's."""
     device = sweeps.device_here()
-    rows = [r for r in rows_of("tuning.headroom") if r["part"] == "kernel" and "times" in r]
-    rows = [r for r in rows if r["device"] == device.id]
+    rows = [r for r in swept_kernels(device) if "times" in r]
     for model in sorted({r["model"] for r in rows}):
         spaces = {short(s.kernel): space_of(s.kernel, device) for s in steps_of(model, models)}
         for host in sorted({r["host"] for r in rows if r["model"] == model}):
@@ -82,7 +81,7 @@ def session(swept: Swept, learning: bool, seed: int) -> Row:
 
 def shares(swept: Swept, found: Sequence[Sequence[float]]) -> list[list[float]]:
     """Per look: share of the fastest of the whole model, then of each kernel."""
-    own: list[float] = [row["time_share"] for row in swept.rows]
+    own = [row["time_share"] for row in swept.rows]
     rest = 1 - sum(own)
     fastest = [min(row["times"]) / row["times"][0] for row in swept.rows]
 

@@ -9,6 +9,7 @@ their gain, and the noise of those that did not.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +19,9 @@ from benchmarks.options import Host, Runs, SessionSeconds
 from benchmarks.records import Row
 from benchmarks.tuning.model_files import Model, Net, Shapes, bundles
 from benchmarks.tuning.sessions import (
-    counted,
     named,
     page,
     speed_ratios,
-    told,
     tuned,
 )
 
@@ -42,7 +41,7 @@ def sessions(host: str, path: Path, name: str, runs: int, seconds: float) -> Ite
             model, session, summary = tuned(browser, path, seconds)
             gain = statistics.median(speed_ratios(model, browser.load(path, threads=1)))
         devices.append(session.device)
-        verdicts.append(told(summary)["told"])
+        verdicts.append(summary.gain.verdict)
         (changed if session.current else same).append(round(gain, 3))
         yield {
             "host": host, "subject": name, "start": "good",
@@ -52,7 +51,7 @@ def sessions(host: str, path: Path, name: str, runs: int, seconds: float) -> Ite
             "gain_least": min(changed, default=None), "gains": changed,
             "slower": sum(g < SLOWER for g in changed),
             "same_least": min(same, default=None), "same_gains": same,
-            "told": counted(iter(verdicts)),
+            "told": dict(Counter(verdicts)),
         }  # fmt: skip
 
 

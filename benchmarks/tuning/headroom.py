@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, cast
 
 import typer
 
@@ -28,7 +28,7 @@ from benchmarks.optimum import POOR
 from benchmarks.options import BROWSERS, Hosts, Models, among
 from benchmarks.records import Row
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import page, speed_ratios, told, tuned
+from benchmarks.tuning.sessions import TunedKernel, page, speed_ratios, tuned
 from lab.timing import WARM_MS, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
@@ -49,10 +49,43 @@ LEAST_GAIN = 1.01
 SECONDS = (5.0, 30.0)
 
 
+class KernelRow(TypedDict):
+    """A stored row of part "kernel".
+
+    kernel: see `short`;  share: of the default's time that the optimum takes
+    times:  of each candidate, the default first
+    """
+
+    host: str
+    model: str
+    device: str
+    kernel: str
+    kind: str
+    shape: str
+    count: int
+    time_share: float
+    candidates: int
+    share: float
+    trial: int
+    default: Mapping[str, object]
+    optimum: Mapping[str, object]
+    checksum: str
+    times: Sequence[float]
+
+
+def swept_kernels(device: DeviceClass) -> list[KernelRow]:
+    """The stored rows of kernels, of this class."""
+    rows = rows_of("tuning.headroom")
+    found = [r for r in rows if (r["part"], r["device"]) == ("kernel", device.id)]
+    return cast("list[KernelRow]", found)
+
+
 @dataclass(frozen=True)
-class Part:
-    """A kernel of a model.  key: see `short`;  count: steps that run it;  share: of the model's
-    time"""
+class HotKernel:
+    """A kernel that takes a part of a model's time.
+
+    key: see `short`;  count: steps that run it;  share: of the model's time
+    """
 
     step: KernelStep
     key: str
@@ -87,7 +120,7 @@ def steps_of(name: str, folder: Path) -> Sequence[KernelStep]:
     return compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
 
 
-def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
+def hot_kernels(host: str, name: str, folder: Path, path: Path) -> list[HotKernel]:
     """The kernels that take the time, the longest first."""
     steps = steps_of(name, folder)
     with page(host) as browser:
@@ -101,8 +134,8 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
         first.setdefault(key, step)
         spent[key] = spent.get(key, 0.0) + time
         count[key] = count.get(key, 0) + 1
-    found = [Part(first[k], k, count[k], spent[k] / total) for k in first]
-    return sorted((p for p in found if p.share >= LEAST_SHARE), key=lambda p: -p.share)
+    found = [HotKernel(first[k], k, count[k], spent[k] / total) for k in first]
+    return sorted((hot for hot in found if hot.share >= LEAST_SHARE), key=lambda hot: -hot.share)
 
 
 def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[Row]:
@@ -112,22 +145,22 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
         plain = built(name, folder, Path(place) / "plain")
         best: dict[str, Schedule] = {}
         rest, swept = 0.0, 0.0
-        for part in parts(host, name, folder, plain):
-            space = space_of(part.step.kernel, device)
-            swept += part.share
+        for hot in hot_kernels(host, name, folder, plain):
+            space = space_of(hot.step.kernel, device)
+            swept += hot.share
             if len(space.schedules) == 1:
-                rest += part.share
+                rest += hot.share
                 continue
-            path = sweeps.written(part.step, space.schedules, device, Path(place) / part.key)
+            path = sweeps.written(hot.step, space.schedules, device, Path(place) / hot.key)
             sweeps.check(path)
             times = sweeps.timed(host, path, len(space.schedules)).times
             top = min(range(len(times)), key=times.__getitem__)
-            best[part.key] = space.schedules[top]
+            best[hot.key] = space.schedules[top]
             own = times[top] / times[0]
-            rest += part.share * own
+            rest += hot.share * own
             yield same | {
-                "part": "kernel", "kernel": part.key, "kind": space.kind, "shape": space.shape,
-                "count": part.count, "time_share": round(part.share, 3),
+                "part": "kernel", "kernel": hot.key, "kind": space.kind, "shape": space.shape,
+                "count": hot.count, "time_share": round(hot.share, 3),
                 "candidates": len(times), "share": round(own, 3),
                 "trial": space.order.index(top) + 1 if top else 0,
                 "default": space.schedules[0].to_json(), "optimum": space.schedules[top].to_json(),
@@ -149,9 +182,8 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
     """A session from the model as built, against the model of the last sweep of this class."""
     swept = {
         row["kernel"]: row
-        for row in rows_of("tuning.headroom")
-        if (row["part"], row["host"], row["model"], row["device"])
-        == ("kernel", host_name(host), name, device.id)
+        for row in swept_kernels(device)
+        if (row["host"], row["model"]) == (host_name(host), name)
     }
     if not swept:
         raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
@@ -163,23 +195,23 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
             model, found, summary = tuned(browser, plain, seconds)
             own, top = (browser.load(p, threads=1) for p in (plain, optimal))
             gains, tops = speed_ratios(model, own), speed_ratios(top, own)
-        if summary["class"] != device.id:
-            raise SystemExit(f"The page is of class {summary['class']}, not {device.id}: try again")
+        if summary.device != device.id:
+            raise SystemExit(f"The page is of class {summary.device}, not {device.id}: try again")
         poor = {key: row for key, row in swept.items() if row["share"] < POOR}
-        below = list(reached(host, name, folder, device, poor, summary["kernels"]))
+        below = list(reached(host, name, folder, device, poor, summary.kernels))
     gain, headroom = statistics.median(gains), statistics.median(tops)
     return {
         "part": "session", "host": host_name(host), "model": name, "device": device.id,
         "seconds": seconds, "rounds": len(found.trials), "swaps": len(found.current),
         "gain": round(gain, 3), "least": round(min(gains), 3), "headroom": round(headroom, 3),
         "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,
-        "n": len(gains), "below": below, **told(summary),
+        "n": len(gains), "below": below, **summary.gain.row(),
     }  # fmt: skip
 
 
 def reached(
-    host: str, name: str, folder: Path, device: DeviceClass, poor: Mapping[str, Row],
-    kernels: Sequence[Row],
+    host: str, name: str, folder: Path, device: DeviceClass, poor: Mapping[str, KernelRow],
+    kernels: Sequence[TunedKernel],
 ) -> Iterator[Row]:  # fmt: skip
     """Of each kernel with a poor default: the default's and the session's share of the fastest,
     timed beside the sweep's optimum in a page of their own.
@@ -187,13 +219,13 @@ def reached(
     poor: by key, rows of the sweep;  kernels: the session's summary, which names kernels by kind
     and shape: those of which several are alike are left out
     """
-    kinds = [(k["kind"], k["shape"]) for k in kernels]
+    kinds = [(k.kind, k.shape) for k in kernels]
     for key, step in {short(step.kernel): step for step in steps_of(name, folder)}.items():
         row = poor.get(key)
         if not row or kinds.count(kind := (row["kind"], row["shape"])) != 1:
             continue
         space = space_of(step.kernel, device)
-        used = kernels[kinds.index(kind)]["current"]["candidate"]
+        used = kernels[kinds.index(kind)].candidate
         shown = [space.schedules[0], schedule_from_json(row["optimum"]), space.schedules[used]]
         with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
             path = sweeps.written(step, shown, device, Path(place) / "beside")

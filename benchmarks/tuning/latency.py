@@ -69,7 +69,7 @@ def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
         "ratio": round(mark(beside) / mark(alone), 3),
         "ratio_low": round(low, 3), "ratio_high": round(high, 3),
         "n": len(beside), "turns": TURNS, "trials": len(trials), "busy_s": seconds,
-        "tuning_s": round(sum(t["milliseconds"] for t in trials) / 1e3, 2),
+        "tuning_s": round(sum(trial.milliseconds for trial in trials) / 1e3, 2),
     }  # fmt: skip
 
 

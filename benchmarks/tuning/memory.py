@@ -33,7 +33,7 @@ def memory(host: str, path: Path, name: str, seconds: float) -> Row:
         after = resting(RESTING)
     return {
         "host": host, "subject": name, "start": "good", "device": session.device,
-        "kernels": len(summary["kernels"]), "rounds": len(session.trials), "seconds": seconds,
+        "kernels": len(summary.kernels), "rounds": len(session.trials), "seconds": seconds,
         "before_mb": before.usual, "during_mb": during.usual, "most_mb": during.most,
         "after_mb": after.usual,
         "weights_mb": round(open_bundle(path).manifest.weights.bytes / 1e6, 1),

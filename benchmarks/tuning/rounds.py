@@ -11,6 +11,7 @@ by turns.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
     BUILT,
     STARTS,
-    counted,
+    Use,
     evaluation_of,
     kernel_bundle,
     visit,
@@ -41,14 +42,14 @@ def session(host: str, name: str, start: str, seconds: float) -> Row:
         space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
         optimum = sweeps.optimum_of(sweeps.swept(), host, name, space)
         before = STARTS[start](step.kernel, machine)
-        used = [(0, BUILT), *session.used]
+        uses = [Use(0, BUILT), *session.uses]
         listed = [
             optimum,
-            *(before if c == BUILT else space.schedules[c] for _, c in used),
+            *(before if u.candidate == BUILT else space.schedules[u.candidate] for u in uses),
         ]
         beside = sweeps.written(step, listed, device, Path(folder) / "beside")
         times = sweeps.timed(host, beside, len(listed)).times
-    shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
+    shares = [(use.trials, times[0] / t) for use, t in zip(uses, times[1:], strict=True)]
     return {
         "host": host, "subject": name, "start": start,
         "device": device.id, "tried": len(session.trials),
@@ -57,7 +58,7 @@ def session(host: str, name: str, start: str, seconds: float) -> Row:
         "last_share": round(shares[-1][1], 3),
         **evaluation_of(session.trials),
         "seconds": round(session.last_swap, 2),
-        "verdicts": counted(t["verdict"] for t in session.trials),
+        "verdicts": dict(Counter(trial.verdict for trial in session.trials)),
     }  # fmt: skip
 
 

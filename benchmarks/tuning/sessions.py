@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from benchmarks.records import Row
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from lab.timing import BATCH_MS, WARM_MS, by_turns, runs_in, timer_of, warm_up
+from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.browser_link import Json
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
 from tilewright.server.session_resources import Makers
@@ -40,42 +42,116 @@ EVALUATION = (
     "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms", "evaluation_stages",
     "longest_stages",
 )  # fmt: skip
-#: The number in `Session.used` for the bundle's own kernel.
+#: Of an event of a trial, what is kept.
+TOLD = ("spec", "candidate", "verdict", "milliseconds", "stages", "ratio", "low", "high")
+#: Stands for the bundle's own kernel among candidates.
 BUILT = -1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a candidate as the tuner told it (docs/tuning-loop.md).
+
+    ratio, low, high: its speed over that of the kernel in use then, where it was measured
+    stages:           milliseconds of each;  at: seconds since the session began
+    """
+
+    spec: int
+    candidate: int
+    verdict: str
+    milliseconds: float
+    stages: Mapping[str, float]
+    at: float = 0.0
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A candidate that came into use: after how many trials, and in which second."""
+
+    trials: int
+    candidate: int
+    at: float = 0.0
 
 
 @dataclass
 class Session:
-    """The tuner's events: trials in order, with the second of each (`at`); the candidate in use
-    after each and the second in which it came; and the last one of each kernel that changed."""
+    """The tuner's events: trials and uses in order, and the candidate of each kernel that is in use
+    instead of the bundle's own.  spent: seconds of the whole session"""
 
     device: str = ""
-    trials: list[Row] = field(default_factory=list)
-    used: list[tuple[int, int]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
     current: dict[int, int] = field(default_factory=dict)
-    last_swap: float = 0.0
     started: float = field(default_factory=time.monotonic)
     spent: float = 0.0
 
-    def take(self, event: Row) -> None:
-        kind = event["type"]
+    @property
+    def last_swap(self) -> float:
+        """The second in which the last candidate came into use; 0 without any."""
+        return max((use.at for use in self.uses if use.candidate != BUILT), default=0.0)
+
+    def take(self, event: Json) -> None:
+        kind, now = event["type"], time.monotonic() - self.started
         if kind == "start":
             self.device = event["class"]
         elif kind == "trial":
-            self.trials.append({**event, "at": time.monotonic() - self.started})
+            self.trials.append(
+                Trial(at=now, **{name: event[name] for name in TOLD if name in event})
+            )
         elif kind == "swap":
             self.current[event["spec"]] = event["candidate"]
-            self._use(event["candidate"])
-            self.last_swap = self.seconds[-1]
+            self.uses.append(Use(len(self.trials), event["candidate"], now))
         elif kind == "rollback" and self.current.get(event["spec"]) == event["candidate"]:
             # of one that was in use; others were undone before they counted
             del self.current[event["spec"]]
-            self._use(BUILT)
+            self.uses.append(Use(len(self.trials), BUILT, now))
 
-    def _use(self, candidate: int) -> None:
-        self.used.append((len(self.trials), candidate))
-        self.seconds.append(time.monotonic() - self.started)
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as fast the session says that the model became, by how many pairs of runs."""
+
+    verdict: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int | None = None
+
+    def row(self) -> Row:
+        row: Row = {"told": self.verdict, "told_n": self.pairs}
+        for key, value in (("ratio", self.ratio), ("low", self.low), ("high", self.high)):
+            row[f"told_{key}"] = None if value is None else round(value, 3)
+        return row
+
+
+@dataclass(frozen=True)
+class TunedKernel:
+    """A kernel at the end of a session, with the candidate in use."""
+
+    kind: str
+    shape: str
+    candidate: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a session answers at its end.  device: the page's class"""
+
+    device: str
+    kernels: Sequence[TunedKernel]
+    gain: Gain
+
+
+def summary_of(told: Json) -> Summary:
+    kernels = [
+        TunedKernel(k["kind"], k["shape"], k["current"]["candidate"]) for k in told["kernels"]
+    ]
+    gain = told["gain"]
+    measured = {key: gain[key] for key in ("ratio", "low", "high", "pairs") if key in gain}
+    return Summary(told["class"], kernels, Gain(gain["verdict"], **measured))
 
 
 def page(host: str, space: Callable[..., Space] | None = None) -> BrowserHost:
@@ -112,34 +188,25 @@ def model_bundle(
 
 def tuned(
     host: BrowserHost, path: Path, seconds: float, budget: float = 1
-) -> tuple[BrowserModel, Session, Row]:
+) -> tuple[BrowserModel, Session, Summary]:
     """budget: the share of the time that tuning takes"""
     model = host.load(path, threads=1)
     model.time(3)
     return model, *tune(model, seconds, budget)
 
 
-def tune(model: BrowserModel, seconds: float, budget: float = 1) -> tuple[Session, Row]:
+def tune(model: BrowserModel, seconds: float, budget: float = 1) -> tuple[Session, Summary]:
     session = Session()
-    summary = model.tune({"seconds": seconds, "budget": budget}, session.take)
+    told = model.tune({"seconds": seconds, "budget": budget}, session.take)
     session.spent = time.monotonic() - session.started
-    return session, summary
+    return session, summary_of(told)
 
 
 def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:
     """A new browser, from its start to the end of one session."""
     with page(host) as browser:
         _, session, summary = tuned(browser, path, seconds)
-    return session, find(summary["class"])
-
-
-def told(summary: Row) -> Row:
-    """The gain that the session itself reports: a verdict, and a ratio if it has one."""
-    gain = summary["gain"]
-    row = {"told": gain["verdict"], "told_n": gain.get("pairs")}
-    for key in ("ratio", "low", "high"):
-        row[f"told_{key}"] = round(gain[key], 3) if key in gain else None
-    return row
+    return session, find(summary.device)
 
 
 def speed_ratios(model: BrowserModel, plain: BrowserModel, rounds: int = 20) -> list[float]:
@@ -164,25 +231,17 @@ def named(devices: Sequence[str]) -> str:
     return ", ".join(sorted(set(filter(None, devices))))
 
 
-def evaluation_of(trials: Sequence[Row]) -> Row:
+def evaluation_of(trials: Sequence[Trial]) -> Row:
     """Milliseconds of the trials of one session: median, 95th percentile by rank, and most.
 
     stages: of the mean trial, and of the longest one (docs/tuner-api.md)
     """
     if not trials:
         return dict.fromkeys(EVALUATION)
-    found = sorted(trials, key=lambda t: float(t["milliseconds"]))
-    spent = [t["milliseconds"] for t in found]
-    last = -(-95 * len(found) // 100) - 1
-    names = sorted({name for t in found for name in t["stages"]})
-    means = {n: sum(t["stages"].get(n, 0.0) for t in found) / len(found) for n in names}
-    values = (statistics.median(spent), spent[last], spent[-1])
-    stages = [{n: round(ms, 1) for n, ms in told.items()} for told in (means, found[-1]["stages"])]
+    found = sorted(trials, key=lambda trial: trial.milliseconds)
+    spent = [trial.milliseconds for trial in found]
+    names = sorted({name for trial in found for name in trial.stages})
+    means = {n: statistics.mean(trial.stages.get(n, 0.0) for trial in found) for n in names}
+    values = (statistics.median(spent), quantile(spent, 0.95), spent[-1])
+    stages = [{n: round(ms, 1) for n, ms in of.items()} for of in (means, found[-1].stages)]
     return dict(zip(EVALUATION, [*(round(v, 1) for v in values), *stages], strict=True))
-
-
-def counted(verdicts: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for verdict in verdicts:
-        found[verdict] = found.get(verdict, 0) + 1
-    return found

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict, cast
 
 import numpy as np
 import typer
@@ -92,6 +92,40 @@ CROSSED = (
     ("K0", "K1", "MiniLM 384>384", "MiniLM 384>1536", "MiniLM 1536>384", "one row"),
     ("K2", "K3"),
 )
+
+
+class Ranked(TypedDict):
+    """A candidate of a sweep.  trial: its place in the order of trial, 0 for the default"""
+
+    candidate: int
+    mark: str
+    schedule: Mapping[str, object]
+    ms: float
+    share: float
+    trial: int
+
+
+class SweepRow(TypedDict):
+    """A row of results/tuning.sweep.json.  times: milliseconds of each candidate"""
+
+    host: str
+    engine: str
+    kernel: str
+    kind: str
+    shape: str
+    device: str
+    checksum: str
+    flops: int
+    candidates: int
+    lite_candidates: int
+    optimum: Ranked
+    default: Ranked
+    lite: Ranked | None
+    powers: Ranked | None
+    rounds: int | None
+    rounds_without_default: int | None
+    least_rounds: int
+    times: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -225,14 +259,14 @@ def powers_of_two(schedule: Schedule) -> bool:
     return all(n & (n - 1) == 0 for n in sizes)
 
 
-def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found: Timed) -> Row:
+def row(
+    host: str, engine: str, name: str, step: KernelStep, space: Space, found: Timed
+) -> SweepRow:
     """One row of the results: times, and conclusions from them."""
     times, marks = found.times, space.marks
     top = min(times)
 
-    def told(number: int | None) -> Row | None:
-        if number is None:
-            return None
+    def told(number: int) -> Ranked:
         in_order = space.order.index(number) + 1 if number in space.order else 0
         return {
             "candidate": number,
@@ -242,6 +276,10 @@ def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found
             "share": round(top / times[number], 3),
             "trial": in_order,
         }
+
+    def best(numbers: Iterable[int]) -> Ranked | None:
+        number = best_of(times, numbers)
+        return None if number is None else told(number)
 
     numbers = range(len(times))
     return {
@@ -255,10 +293,10 @@ def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found
         "flops": step.kernel.flops,
         "candidates": len(times),
         "lite_candidates": marks.count("lite"),
-        "optimum": told(best_of(times, numbers)),
+        "optimum": told(times.index(top)),
         "default": told(0),
-        "lite": told(best_of(times, (n for n in numbers if marks[n] == "lite"))),
-        "powers": told(best_of(times, (n for n in numbers if powers_of_two(space.schedules[n])))),
+        "lite": best(n for n in numbers if marks[n] == "lite"),
+        "powers": best(n for n in numbers if powers_of_two(space.schedules[n])),
         "rounds": 0 if times[0] <= near(times) else trials_until_near(times, space.order),
         "rounds_without_default": trials_until_near(times, space.order),
         "least_rounds": min(found.rounds),
@@ -266,7 +304,7 @@ def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found
     }
 
 
-def optimum_of(rows: Sequence[Row], host: str, name: str, space: Space) -> Schedule:
+def optimum_of(rows: Sequence[SweepRow], host: str, name: str, space: Space) -> Schedule:
     """The fastest candidate of this space (same checksum), for this class of devices."""
     wanted = (host, name, space.device.id, space.checksum)
     for r in rows:
@@ -282,12 +320,12 @@ def optimum_of(rows: Sequence[Row], host: str, name: str, space: Space) -> Sched
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def swept() -> list[Row]:
+def swept() -> list[SweepRow]:
     """The rows of results/tuning.sweep.json."""
-    return rows_of("tuning.sweep")
+    return cast("list[SweepRow]", rows_of("tuning.sweep"))
 
 
-def measure(host: str, name: str, device: DeviceClass) -> Row:
+def measure(host: str, name: str, device: DeviceClass) -> SweepRow:
     step = SUBJECTS[name]()
     space = space_of(step.kernel, device)
     with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
@@ -295,12 +333,12 @@ def measure(host: str, name: str, device: DeviceClass) -> Row:
         check(path)
         times = timed(host, path, len(space.schedules))
     found = row(host, engine_of(host), name, step, space, times)
-    shown = {k: found[k] for k in ("host", "kernel", "candidates", "rounds")}
-    print(shown, found["default"]["share"], found["optimum"]["schedule"], flush=True)
+    shown = (host, name, found["candidates"], found["default"]["share"], found["optimum"])
+    print(*shown, flush=True)
     return found
 
 
-def cross(host: str, device: DeviceClass, rows: Sequence[Row]) -> Iterator[Row]:
+def cross(host: str, device: DeviceClass, rows: Sequence[SweepRow]) -> Iterator[Row]:
     """Each shape under the winners of others: time with its own over time with theirs.
 
     tiles: of the shape with that schedule; with few, the shape's extended space lacks it

@@ -24,7 +24,6 @@ from benchmarks.tuning.sessions import (
     evaluation_of,
     page,
     speed_ratios,
-    told,
     tuned,
 )
 
@@ -38,12 +37,12 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
         ratios = [] if same else speed_ratios(model, browser.load(paths["good"], threads=1))
     return {
         "host": host, "subject": name, "start": start, "device": session.device,
-        "kernels": len(summary["kernels"]), "rounds": len(session.trials),
-        "swaps": sum(c != BUILT for _, c in session.used), "seconds": seconds,
+        "kernels": len(summary.kernels), "rounds": len(session.trials),
+        "swaps": sum(use.candidate != BUILT for use in session.uses), "seconds": seconds,
         "spent_s": round(session.spent, 2), "last_swap_s": round(session.last_swap, 2),
         "gain": round(statistics.median(ratios), 3) if ratios else None,
-        "gain_least": round(min(ratios), 3) if ratios else None, "n": len(ratios), **told(summary),
-        **evaluation_of(session.trials),
+        "gain_least": round(min(ratios), 3) if ratios else None, "n": len(ratios),
+        **summary.gain.row(), **evaluation_of(session.trials),
     }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from benchmarks.options import BROWSERS, Hosts, Models, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import headroom
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import evaluation_of, page, tuned
+from benchmarks.tuning.sessions import Trial, evaluation_of, page, tuned
 from lab.paper_spaces import PAPER
 from lab.primitives.table import untuned
 from lab.subjects import alone
@@ -144,9 +144,9 @@ def session(
         write(alone(step, Options(schedule=lambda *_: schedules[0])).contents, bundle)
         with page(host, partial(withheld, listed=schedules)) as browser:
             _, told, summary = tuned(browser, bundle, seconds, budget)
-        if summary["class"] != device.id:
-            raise Unclear(f"the page's class is {summary['class']}, not {device.id}")
-        used = [schedules[max(c, 0)] for _, c in told.used]
+        if summary.device != device.id:
+            raise Unclear(f"the page's class is {summary.device}, not {device.id}")
+        used = [schedules[max(use.candidate, 0)] for use in told.uses]
         ranked = sorted(range(len(found.left)), key=found.times.__getitem__)
         best = [found.left[n] for n in ranked[:BEST]]
         shown = [*best, found.left[0], schedules[0], *used]
@@ -155,10 +155,10 @@ def session(
     times = [statistics.median(turn) for turn in zip(*pages, strict=True)]
     top = min(times[:BEST])
     guess, *shares = (top / t for t in times[BEST:])
-    rounds = [0, *(at for at, _ in told.used)]
-    after = reached(list(zip(rounds, shares, strict=True)))
-    swaps = [s for (at, _), s in zip(told.used, told.seconds, strict=True) if at == after]
-    sent = [schedules[t["candidate"]] for t in told.trials[: after or 0]]
+    trials = [0, *(use.trials for use in told.uses)]
+    after = reached(list(zip(trials, shares, strict=True)))
+    swaps = [use.at for use in told.uses if use.trials == after]
+    sent = [schedules[trial.candidate] for trial in told.trials[: after or 0]]
     return {
         "start": start, "order": order, "seed": seed, "budget": budget, "seconds": seconds,
         "candidates": len(schedules) - 1, "tried": len(told.trials),
@@ -179,14 +179,15 @@ def session(
     }  # fmt: skip
 
 
-def _trial_of(trials: Sequence[Row], candidate: int) -> Row:
+def _trial_of(trials: Sequence[Trial], candidate: int) -> Row:
     """What the tuner found of it: against the kernel that was in use then."""
-    tried = next(((n, t) for n, t in enumerate(trials, 1) if t["candidate"] == candidate), None)
+    tried = next(((n, t) for n, t in enumerate(trials, 1) if t.candidate == candidate), None)
     if tried is None:
         return {"round": None}
     number, trial = tried
-    ratios = {k: round(trial[k], 3) for k in ("ratio", "low", "high") if trial[k] is not None}
-    return {"round": number, "verdict": trial["verdict"], **ratios}
+    ratios = {"ratio": trial.ratio, "low": trial.low, "high": trial.high}
+    known = {name: round(value, 3) for name, value in ratios.items() if value is not None}
+    return {"round": number, "verdict": trial.verdict, **known}
 
 
 def beside(host: str, bundle: Path, count: int) -> list[list[float]]:
@@ -210,8 +211,8 @@ def subjects(
     for model in names:
         with tempfile.TemporaryDirectory(prefix="tilewright-withheld-") as place:
             path = headroom.built(model, models, Path(place) / "plain")
-            for part in headroom.parts(host, model, models, path)[:LONGEST]:
-                yield f"{model} {part.key[:8]}", part.step
+            for hot in headroom.hot_kernels(host, model, models, path)[:LONGEST]:
+                yield f"{model} {hot.key[:8]}", hot.step
 
 
 def main(

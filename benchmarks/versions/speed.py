@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, TypedDict, cast
 
 import numpy as np
 import onnx
@@ -132,7 +132,21 @@ def differing(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
     return max(found)
 
 
-def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> Row:
+class Compared(TypedDict):
+    """A row: milliseconds of both versions, and before over now with quartiles over the turns."""
+
+    subject: str
+    now: float
+    before: float
+    speedup: float
+    low: float
+    high: float
+    turns: int
+    runs: int
+    difference: float
+
+
+def compared(sides: Mapping[str, Side], subject: Subject, rounds: int) -> Compared:
     """Medians of the turns' means, and the ratio before / now with quartiles over the turns."""
     with ThreadPoolExecutor(len(sides)) as threads:
         loaded = threads.map(lambda side: side.load(subject), sides.values())
@@ -149,9 +163,9 @@ def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> Row:
             times[version].append(statistics.mean(sides[version].time(runs)))
     ratios = [b / n for b, n in zip(times["before"], times["now"], strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    medians = {version: round(statistics.median(found), 4) for version, found in times.items()}
+    now, before = (round(statistics.median(times[name]), 4) for name in ("now", "before"))
     return {
-        "subject": subject.name, **medians, "speedup": round(middle, 3),
+        "subject": subject.name, "now": now, "before": before, "speedup": round(middle, 3),
         "low": round(low, 3), "high": round(high, 3), "turns": rounds, "runs": runs,
         "difference": difference,
     }  # fmt: skip
@@ -171,22 +185,22 @@ def main(
         str, typer.Option(metavar="HASH", help="The other commit, where there is no git.")
     ] = "",
 ) -> None:
-    gpu, rows = host in TARGETS, []
+    gpu, rows, speedups = host in TARGETS, list[Row](), list[float]()
     roots = {"now": ROOT, "before": other.resolve()}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for subject in on_gpu(folder) if gpu else subjects(models, folder):
             if not only or subject.name in only:
                 with new_sides(roots, host, threads) as sides:
-                    rows.append(compared(sides, subject, rounds))
-                run.show(rows[-1])
-    mean = statistics.geometric_mean(row["speedup"] for row in rows)
-    print(f"geometric mean {mean:.3f} of {len(rows)}")
+                    row = compared(sides, subject, rounds)
+                run.show(row)
+                rows.append({"host": host, **row})
+                speedups.append(row["speedup"])
+    print(f"geometric mean {statistics.geometric_mean(speedups):.3f} of {len(rows)}")
     if only:
         return
     facts: Row = {"before": before or commit(other)}
     facts |= {"machine": nvidia_machine()} if gpu else {"host": host, "threads": threads}
-    rows = [{"host": host, **row} for row in rows]
     run.save(rows, part="gpu" if gpu else "", facts=facts)
 
 

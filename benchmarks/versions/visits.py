@@ -14,6 +14,8 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +33,7 @@ from tilewright.server import BackgroundServer, Tuning, create_app
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_suffix(".mjs")
+#: What is timed in a visit: load, first run, a warm run, the first trial.
 TIMES = ("loaded", "first", "each", "trial")
 #: Visits of each version before the counted ones: the server then has made its candidates.
 UNCOUNTED = 2
@@ -43,7 +46,16 @@ def delivered(root: Path, to: Path) -> Path:
     return web
 
 
-def visited(browser: str, urls: dict[str, str], visits: int, runs: int) -> list[Row]:
+@dataclass(frozen=True)
+class Visit:
+    """A visit of one version.  verdict: of the first candidate;  times: milliseconds of `TIMES`"""
+
+    version: str
+    verdict: str
+    times: Mapping[str, float]
+
+
+def visited(browser: str, urls: dict[str, str], visits: int, runs: int) -> list[Visit]:
     """Every visit, the versions by turns; every other turn the other one begins."""
     order = [turn(number, list(urls.items())) for number in range(UNCOUNTED + visits)]
     asked = {
@@ -56,24 +68,28 @@ def visited(browser: str, urls: dict[str, str], visits: int, runs: int) -> list[
         ["node", str(SCRIPT)], input=json.dumps(asked) + "\n", capture_output=True, text=True,
         check=True, cwd=ROOT,
     )  # fmt: skip
-    found: list[Row] = json.loads(done.stdout)
-    return found[UNCOUNTED * len(urls) :]
+    counted = json.loads(done.stdout)[UNCOUNTED * len(urls) :]
+    return [
+        Visit(told["version"], told["verdict"], {what: told[what] for what in TIMES})
+        for told in counted
+    ]
 
 
-def row(browser: str, name: str, found: list[Row]) -> Row:
+def row(browser: str, name: str, found: list[Visit]) -> Row:
     """Milliseconds: medians of both versions, and median and quartiles of the differences.
 
     wins: how often the first candidate won, before and now; a win takes a second worker
     """
-    now, before = ([v for v in found if v["version"] == version] for version in ("now", "before"))
-    wins = [sum(v["verdict"] == "faster" for v in of) for of in (before, now)]
+    now, before = ([v for v in found if v.version == version] for version in ("now", "before"))
+    wins = [sum(visit.verdict == "faster" for visit in of) for of in (before, now)]
     about: Row = {"browser": browser, "bundle": name, "visits": len(now), "wins": wins}
     for what in TIMES:
-        more = [a[what] - b[what] for a, b in zip(now, before, strict=True)]
+        times = [[visit.times[what] for visit in of] for of in (before, now)]
+        more = [n - b for b, n in zip(*times, strict=True)]
         low, middle, high = statistics.quantiles(more, n=4)
         about[what] = {
-            "before": round(statistics.median(v[what] for v in before), 3),
-            "now": round(statistics.median(v[what] for v in now), 3),
+            "before": round(statistics.median(times[0]), 3),
+            "now": round(statistics.median(times[1]), 3),
             "more": round(middle, 3), "more_low": round(low, 3), "more_high": round(high, 3),
         }  # fmt: skip
     return about

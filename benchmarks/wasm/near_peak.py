@@ -40,11 +40,11 @@ KERNELS = ("K0", "K1")
 RUNS = 2
 #: Rows and columns of register tiles.
 TILES = ((5, 8), (4, 8), (4, 12), (3, 12), (2, 24), (2, 20))
-#: Undisturbed rounds of each way; measuring ends when all have as many.
+#: Undisturbed rounds of each schedule; measuring ends when all have as many.
 ENOUGH = 15
 
 
-def ways(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
+def schedules(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
     """The default, other register tiles, other walks."""
     default = default_schedule(kernel, machine)
     assert isinstance(default, ContractionSchedule)
@@ -68,10 +68,10 @@ def ways(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
 
 
 def measure(host: str, name: str, seconds: float, folder: Path) -> list[Row]:
-    """A row for each way."""
+    """A row for each schedule."""
     step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
     assert isinstance(device.machine, Machine)
-    found = ways(step.kernel, device.machine)
+    found = schedules(step.kernel, device.machine)
     path = sweeps.written(step, list(found.values()), device, folder / name)
     sweeps.check(path)
     limit = peak()
@@ -83,37 +83,43 @@ def measure(host: str, name: str, seconds: float, folder: Path) -> list[Row]:
             warmed(partial(timer, plan=plan), WARM_MS / 5, BATCH_MS)
         end = time.monotonic() + seconds
         while time.monotonic() < end and least(order, found) < ENOUGH:
-            for plan, way in enumerate(found):
-                order.append((way, (list(timer(RUNS, plan)), list(top(RUNS)))))
+            for plan, label in enumerate(found):
+                order.append((label, (list(timer(RUNS, plan)), list(top(RUNS)))))
     flops = step.kernel.flops * sweeps.repeats(step)
     return [
-        {"host": host, "engine": engine_of(host), "kernel": name, "device": device.id, "way": way}
-        | shares(way, order, flops, limit.flops)
+        {
+            "host": host,
+            "engine": engine_of(host),
+            "kernel": name,
+            "device": device.id,
+            "label": label,
+        }
+        | shares(label, order, flops, limit.flops)
         | {"schedule": schedule.to_json()}
-        for way, schedule in found.items()
+        for label, schedule in found.items()
     ]
 
 
 def undisturbed(order: Sequence[tuple[str, Round]]) -> list[tuple[str, Round]]:
     kept = {id(r) for r in quiet([r for _, r in order])}
-    return [(way, r) for way, r in order if id(r) in kept]
+    return [(label, r) for label, r in order if id(r) in kept]
 
 
 def least(order: Sequence[tuple[str, Round]], names: Iterable[str]) -> int:
-    """Undisturbed rounds of the way that has fewest."""
-    seen = Counter(way for way, _ in undisturbed(order))
+    """Undisturbed rounds of the schedule that has fewest."""
+    seen = Counter(label for label, _ in undisturbed(order))
     return min(seen[name] for name in names)
 
 
-def shares(way: str, order: Sequence[tuple[str, Round]], flops: int, peak_flops: int) -> Row:
+def shares(label: str, order: Sequence[tuple[str, Round]], flops: int, peak_flops: int) -> Row:
     """GFLOP/s and share of the peak: medians of undisturbed rounds, and the fastest runs of all."""
     all_peaks = [ms for _, (_, peaks) in order for ms in peaks]
-    fastest = min(ms for name, (times, _) in order if name == way for ms in times)
+    fastest = min(ms for name, (times, _) in order if name == label for ms in times)
     calm = undisturbed(order)
     peaks = [ms for _, (_, found) in calm for ms in found]
-    times = [ms for name, (found, _) in calm if name == way for ms in found]
+    times = [ms for name, (found, _) in calm if name == label for ms in found]
     top, best = peak_flops / min(all_peaks) / 1e6, flops / fastest / 1e6
-    found = {
+    found: Row = {
         "n": len(times), "gflops_fastest": round(best, 2), "peak_gflops_fastest": round(top, 2),
         "share_fastest": round(best / top, 3),
     }  # fmt: skip
@@ -139,6 +145,6 @@ def main(
             with tempfile.TemporaryDirectory(prefix="tilewright-peak-") as folder:
                 rows = measure(name, each, seconds, Path(folder))
             for row in rows:
-                shown = ("host", "kernel", "way", "n", "share", "spread", "share_fastest")
+                shown = ("host", "kernel", "label", "n", "share", "spread", "share_fastest")
                 print(*(row.get(key) for key in shown), flush=True)
             run.save(rows)

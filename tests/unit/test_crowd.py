@@ -13,18 +13,18 @@ from benchmarks.serving.crowd_devices import MARGIN, compare
 
 @pytest.mark.parametrize("scenario", ["honest", "swap", "early"])
 def test_the_honest_winner_becomes_the_default(scenario: str, tmp_path: Path) -> None:
-    row = crowd.run_class(tmp_path, scenario, 0, seed=1, clients=200, kernels=2)
-    assert row["within"] == row["keys"] == 2
-    assert row["bad"] == 0
-    assert row["adopted"] > 100
-    assert row["adopted_wrong"] == 0
-    assert row["worst"] >= 0.99
+    found = crowd.run_class(tmp_path, scenario, 0, seed=1, clients=200, kernels=2)
+    assert found.ours.within == found.keys == 2
+    assert found.ours.bad == 0
+    assert found.counts.adopted > 100
+    assert found.counts.adopted_wrong == 0
+    assert found.counts.worst >= 0.99
 
 
 @pytest.mark.parametrize(("scenario", "share"), [("spread", 0.2), ("early", 0.4)])
 def test_no_bad_default_stays(scenario: str, share: float, tmp_path: Path) -> None:
-    row = crowd.run_class(tmp_path, scenario, 0, 1, clients=150, kernels=1, malicious=share)
-    assert row["bad"] == 0
+    found = crowd.run_class(tmp_path, scenario, 0, 1, clients=150, kernels=1, malicious=share)
+    assert found.ours.bad == 0
 
 
 @pytest.mark.seldom(4)
@@ -39,15 +39,15 @@ def test_without_the_guards_liars_would_win(
     monkeypatch.setattr(votes, "contradicted", lambda *_: False)
     monkeypatch.setattr(votes, "confirmed", lambda *_: True)
     monkeypatch.setattr(votes, "refuted", lambda *_: False)
-    row = crowd.run_class(tmp_path, "early", 0, seed=1, clients=120, kernels=3)
-    assert row["bad"] > 0
+    found = crowd.run_class(tmp_path, "early", 0, seed=1, clients=120, kernels=3)
+    assert found.ours.bad > 0
 
 
 @pytest.mark.seldom(4)
 def test_the_papers_vote_follows_liars_who_come_first(tmp_path: Path) -> None:
-    row = crowd.run_class(tmp_path, "early", 0, 1, clients=100, kernels=4, malicious=0.45)
-    assert row["paper_bad"] > 1
-    assert row["bad"] == 0
+    found = crowd.run_class(tmp_path, "early", 0, 1, clients=100, kernels=4, malicious=0.45)
+    assert found.paper.bad > 1
+    assert found.ours.bad == 0
 
 
 def test_trials_of_equal_kernels_are_almost_never_won() -> None:

@@ -162,20 +162,20 @@ def ways(*uses: str) -> list[tuple[bool, ...]]:
 def test_what_needs_a_feature_is_withheld_from_both_sides() -> None:
     """Without f16 there are no matrices, so it is compared with the best that has none either."""
     kinds = ways("fsmz", "fsm", "fz", "f", "z", "", "s")
-    row = ablation.worth([1.0, 1.5, 5.0, 5.5, 7.0, 8.0, 9.0], kinds)
-    assert row["without"] == {
+    found = ablation.worth([1.0, 1.5, 5.0, 5.5, 7.0, 8.0, 9.0], kinds)
+    assert found.without == {
         "f16": 7.0, "subgroups": 5.0, "subgroup matrices": 5.0, "swizzle": 1.5
     }  # fmt: skip
-    assert row["base"] == {
+    assert found.base == {
         "f16": 5.0, "subgroups": 5.0, "subgroup matrices": 1.0, "swizzle": 1.0
     }  # fmt: skip
     matrices = ["subgroup matrices"]
-    assert row["along"] == {"f16": matrices, "subgroups": matrices}
-    assert ablation.worth([1.0, 1.5, 2.0], ways("sm", "", ""))["inseparable"] == {
+    assert found.along == {"f16": matrices, "subgroups": matrices}
+    assert ablation.worth([1.0, 1.5, 2.0], ways("sm", "", "")).inseparable == {
         "subgroups": matrices
     }
     rows = [{"gpu": "A", "case": "K", "candidates": 7, "ms": 1.0, "default_ms": 1.0, "uses": []}]
-    rows[0] |= row | {"inseparable": {"packed dot": ["tiles"]}}
+    rows[0] |= vars(found) | {"inseparable": {"packed dot": ["tiles"]}}
     record = {"machine": {"gpu": "A"}, "rows": rows}
     told = report.ablation(record)
     assert "| 1.40×\\* | 1.00×\\* | 5.00× | 1.50× |" in told

@@ -132,20 +132,6 @@ def test_rounds_go_on_without_an_engine_that_fails() -> None:
     assert lanes[0].row["gflops"] == 1.0
 
 
-def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> None:
-    common = module("benchmarks.common")
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
-    key = ("case", "engine")
-    run = common.Run("peers.browsers")
-    run.merge([{"case": "a", "engine": "x", "ms": 1}], key)
-    run.merge([{"case": "b", "engine": "x", "ms": 2}], key)
-    run.merge([{"case": "a", "engine": "x", "ms": 3}], key)
-    path = tmp_path / "peers.browsers.json"
-    rows = json.loads(path.read_text())["rows"]
-    assert [(r["case"], r["ms"]) for r in rows] == [("b", 2), ("a", 3)]
-    assert all(r["commit"] and r["date"] for r in rows)
-
-
 def test_engines_can_be_kept_to_one_thread() -> None:
     lanes_of = module("benchmarks.peers.browsers").lanes_of
     assert lanes_of("ort,jax:1", "1,2") == [("ort", 1), ("ort", 2), ("jax", 1)]

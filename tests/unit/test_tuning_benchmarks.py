@@ -15,7 +15,14 @@ from benchmarks import optimum
 from benchmarks.report import tuning as report
 from benchmarks.tuning import latency, next_device, server_part
 from benchmarks.tuning import sweep as sweeps
-from benchmarks.tuning.sessions import BUILT, STARTS, Session, counted, kernel_bundle, told
+from benchmarks.tuning.sessions import (
+    BUILT,
+    STARTS,
+    Session,
+    TunedKernel,
+    kernel_bundle,
+    summary_of,
+)
 from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.strategies import schedule_from_json
@@ -33,27 +40,36 @@ def test_shares_by_round() -> None:
     assert optimum.share_after(shares, 2) == 0.1
 
 
+def trial(verdict: str, milliseconds: float = 1.0) -> dict[str, Any]:
+    """An event of the tuner."""
+    return {
+        "type": "trial", "spec": 0, "candidate": 1, "verdict": verdict, "stages": {},
+        "milliseconds": milliseconds, "ratio": None,
+    }  # fmt: skip
+
+
 def test_a_session_keeps_what_was_in_use() -> None:
     session = Session()
     for event in (
         {"type": "start", "class": "c"},
-        {"type": "trial", "verdict": "slower"},
-        {"type": "trial", "verdict": "faster"},
+        trial("slower"),
+        trial("faster"),
         {"type": "swap", "spec": 0, "candidate": 5},
-        {"type": "trial", "verdict": "same"},
+        trial("same"),
         {"type": "rollback", "spec": 0, "candidate": 6},
         {"type": "swap", "spec": 0, "candidate": 7},
     ):
         session.take(event)
     assert session.device == "c"
-    assert session.used == [(2, 5), (3, 7)]
+    assert [(use.trials, use.candidate) for use in session.uses] == [(2, 5), (3, 7)]
+    swapped = session.last_swap
+    assert swapped == session.uses[-1].at
     assert session.current == {0: 7}
     session.take({"type": "rollback", "spec": 0, "candidate": 7})
-    assert session.used[-1] == (3, BUILT)
+    assert session.uses[-1].candidate == BUILT
+    assert session.last_swap == swapped
     assert not session.current
-    assert counted(t["verdict"] for t in session.trials) == {
-        "slower": 1, "faster": 1, "same": 1,
-    }  # fmt: skip
+    assert [trial.verdict for trial in session.trials] == ["slower", "faster", "same"]
 
 
 @pytest.mark.parametrize("start", ["poor", "good"])
@@ -139,7 +155,7 @@ def test_every_other_turn_begins_beside_the_tuner(monkeypatch: pytest.MonkeyPatc
         order.append(session is None)
         if session:
             session.take({"type": "start", "class": "c"})
-            session.take({"type": "trial", "milliseconds": 500.0})
+            session.take(trial("same", 500.0))
         return [10.0 if session is None else 11.0] * 5
 
     monkeypatch.setattr(latency, "half", half)
@@ -161,9 +177,13 @@ def test_without_an_exchange_a_model_has_no_speed_to_tell() -> None:
 
 
 def test_what_a_session_told_is_kept() -> None:
+    kernel = {"kind": "contract", "shape": "8x8x8", "current": {"candidate": 3}}
+    summary = {"class": "c", "kernels": [kernel]}
     measured = {"ratio": 1.23456, "low": 1.2, "high": 1.3, "pairs": 16}
-    found = told({"gain": {"verdict": "faster", "text": "…"} | measured})
-    assert (found["told"], found["told_ratio"], found["told_n"]) == ("faster", 1.235, 16)
-    found = told({"gain": {"verdict": "none", "text": "…"}})
-    assert found.pop("told") == "none"
-    assert set(found.values()) == {None}
+    found = summary_of(summary | {"gain": {"verdict": "faster", "text": "…"} | measured})
+    assert (found.device, found.kernels) == ("c", [TunedKernel("contract", "8x8x8", 3)])
+    row = found.gain.row()
+    assert (row["told"], row["told_ratio"], row["told_n"]) == ("faster", 1.235, 16)
+    row = summary_of(summary | {"gain": {"verdict": "none", "text": "…"}}).gain.row()
+    assert row.pop("told") == "none"
+    assert set(row.values()) == {None}

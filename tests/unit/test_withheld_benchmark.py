@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.report import headroom as report
 from benchmarks.tuning import withheld as bench
-from benchmarks.tuning.sessions import evaluation_of
+from benchmarks.tuning.sessions import Trial, evaluation_of
 from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import build, space_of
@@ -54,8 +54,8 @@ def test_good_candidates_are_those_near_the_fastest_of_the_sweep() -> None:
 
 def test_rows_tell_where_the_time_of_trials_went() -> None:
     trials = [
-        {"milliseconds": 10.0, "stages": {"check": 4.0, "pairs": 6.0}},
-        {"milliseconds": 30.0, "stages": {"prepare": 22.0, "check": 8.0}},
+        Trial(0, 1, "same", 10.0, {"check": 4.0, "pairs": 6.0}),
+        Trial(0, 2, "same", 30.0, {"prepare": 22.0, "check": 8.0}),
     ]
     told = evaluation_of(trials)
     assert told["evaluation_stages"] == {"check": 6.0, "pairs": 3.0, "prepare": 11.0}
