@@ -74,6 +74,12 @@ ALLOWED_WEB: dict[str, set[str]] = {
 #: `from '…'`, `import '…'`, `import('…')`, `new URL('…'`, and the types that comments name.
 NAMED = re.compile(r"""(?:\bfrom|\bimport|\bimport\(|\bnew URL\(|path=)\s*['"](\.[^'"]+)['"]""")
 
+#: The first three of these, at the beginning of a statement or as a call.
+IMPORTED = re.compile(
+    r"""(?:^(?:import|export)\b[^'"\n]*\bfrom|^import|^(?!\s*(?:/\*)?\*).*?\bimport\()\s*['"](\.[^'"]+)['"]""",
+    re.M,
+)
+
 
 def folder_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -170,6 +176,19 @@ def levels(graph: Mapping[str, set[str]]) -> int:
 def test_no_modules_import_each_other() -> None:
     known = modules_of(PACKAGE)
     graph = {name: imported(path, known) for name, path in known.items()}
+    levels(graph)
+
+
+def test_no_modules_of_javascript_import_each_other() -> None:
+    """Also not on demand.  A worker's module is not imported but started."""
+    known = [p for p in (PACKAGE / "web").rglob("*.js") if "vendor" not in p.parts]
+    graph = {
+        str(path): {
+            str((path.parent / name).resolve()) for name in IMPORTED.findall(path.read_text())
+        }
+        for path in known
+    }
+    assert any(graph.values())
     levels(graph)
 
 

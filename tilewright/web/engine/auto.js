@@ -2,9 +2,11 @@
 // `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was. Loaded on demand, for device 'auto'.  Without
 // storage it still works, but every visit measures again.  restart.js continues after a lost device.
 
-import { inspect, load, probeHost } from './engine.js';
+import { folderOf } from './bundle.js';
+import { probeHost } from './features.js';
 import { findAdapter } from './gpu_device.js';
 import { LATE, within } from './errors.js';
+import { readManifestOf } from './inspect.js';
 import { prepared, recovering, unlessSilent, WENT_ON } from './restart.js';
 import { zeroInputs } from './zero_inputs.js';
 
@@ -100,7 +102,7 @@ const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
 const [TIMEOUT, TIMES] = [10_000, 2];
 
 /** Rejects like `load`. @type {T.LoadFastest} */
-export async function loadFastest(url, { bucket = {}, software = false, onProgress = () => {}, signal, device: _, ...limits }) {
+export async function loadFastest(load, url, { bucket = {}, software = false, onProgress = () => {}, signal, device: _, ...limits }) {
   /**
    * Starts in progress, each with the controller that ends its load; one engine is kept.
    * @type {{engine: T.Engine | null, stop: AbortController}[]}
@@ -139,7 +141,7 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
 /** The engine to keep, and the reason. @type {T.Chosen} */
 async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const { key, name, verify } = limits;
-  const { digest, targets } = await inspect(url, { key, name, verify });
+  const { digest, targets } = await readManifestOf(folderOf(url), { key, name, verify });
   const only = (/** @type {T.Engine} */ engine, /** @type {string} */ why) => ({ engine, chosen: engine.info.device, why, milliseconds: {}, bucket, remembered: false });
   if (!targets.wgsl) return only(await start('wasm'), 'The bundle has no code for WebGPU');
   const adapter = await findAdapter(limits.powerPreference).then(({ about }) => about, asError);

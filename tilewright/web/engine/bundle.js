@@ -116,10 +116,3 @@ function parse(bytes, path, form) {
 
 /** @type {T.Json} */
 export const json = async (files, ref) => readJson(await files.bytes(ref), ref.file);
-
-/** Converts weights that are narrower in files to f32; loads widening.js only for bundles that need it. @type {T.Widener} */
-export async function widener({ weights: { bytes, memory, tensors } }, files) {
-  if (!memory) return { start: 0, memory: bytes, arrived() {} };
-  const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);
-  return widening(listed, memory, memory - bytes);
-}

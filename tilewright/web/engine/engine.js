@@ -46,7 +46,7 @@ async function loaded(given, options, open) {
   const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
   const host = probeHost();
   const url = folderOf(given);
-  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await onDemand(import('./devices.js'))).loadOn(url, options, device);
+  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await onDemand(import('./devices.js'))).loadOn(load, url, options, device);
   // On a GPU one worker is enough.
   const threads = device === 'wasm' ? threadsFor(host, limits.threads) : 1;
   const link = open(onProgress, threads, device);

@@ -58,3 +58,16 @@ export function fill(dtype, array, numbers) {
   else array.set(numbers);
   return array;
 }
+
+/** The largest number of f16. */
+const LARGEST = 65504;
+
+/**
+ * Reads numbers that memory has as f16, and everybody else as f32, or writes `data` there, limited to the numbers of f16.
+ * @type {(region: Uint16Array, data: Float32Array | undefined) => any}
+ */
+export function exchangedHalves(region, data) {
+  if (!data) return Float32Array.from(region, MEANING.f16);
+  data.forEach((number, at) => (region[at] = NEAREST.f16(Math.max(-LARGEST, Math.min(LARGEST, number)))));
+  return null;
+}

@@ -168,8 +168,10 @@ export type Generate = (engine: Engine, prompt: number[], options?: GenerateOpti
 
 // Functions of devices.js, auto.js, restart.js and zero_inputs.js.
 
-export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
-export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
+/** The engine's own `load`. */
+export type LoadHere = (url: string, options?: LoadOptions, open?: OpenChannel) => Promise<Engine>;
+export type LoadOn = (load: LoadHere, url: string, options: LoadOptions, device: any) => Promise<Engine>;
+export type LoadFastest = (load: LoadHere, url: string, options: LoadOptions) => Promise<Engine>;
 /** `heard` is called on each progress. */
 export type StartOn = (device: Device, stop?: AbortController, heard?: () => void) => Promise<Engine>;
 export type StartedAgain = (start: StartOn, device: Device) => Promise<Engine | null>;
@@ -331,7 +333,7 @@ export type PlaceAll = (manifest: Manifest, section: Section) => { plans: Placed
 export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims: Sizes, compact?: boolean) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Channel, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
-export type StateAccess = (memory: WebAssembly.Memory, work: { place: Placed; data?: any }) => any;
+export type Exchanged = (memory: WebAssembly.Memory, work: { place: Placed; data?: any }) => Promise<any>;
 /** The exports of a module, which writes its functions to the table. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 /** Rejects as `WebAssembly.instantiate` does. */

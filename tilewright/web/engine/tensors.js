@@ -227,12 +227,21 @@ export function copyBox(to, toShape, from, fromShape, box) {
   for (let row = 0; row < box[0] && toStep; row++) copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
 }
 
+/** Reads a state in WebAssembly's memory, or writes `data` to it. @type {T.Exchanged} */
+export async function exchanged({ buffer }, { place, data }) {
+  if (place.compact) return (await import('./float16.js')).exchangedHalves(new Uint16Array(buffer, place.address, place.bytes / 2), data);
+  const region = regionOf(buffer, place);
+  if (!data) return region.slice();
+  region.set(data);
+  return null;
+}
+
 /** @type {T.MakeStates} */
 export function makeStates(places, enqueue, link, live) {
   /** @type {(place: T.Placed, data?: any) => Promise<any>} */
   const ask = async (place, data) => {
     live();
-    return enqueue(async () => (link.memory ? (await import('./state_access.js')).exchanged(link.memory, { place, data }) : link.request('state', { place, data })));
+    return enqueue(async () => (link.memory ? exchanged(link.memory, { place, data }) : link.request('state', { place, data })));
   };
   return {
     names: places.map(({ name }) => name),

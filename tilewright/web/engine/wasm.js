@@ -2,10 +2,11 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 
 import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
-import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
+import { count, json, placed, requireCounts, sectionOf } from './bundle.js';
 import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
+import { exchanged } from './tensors.js';
 import { driverOf, kernelsOf } from './vet.js';
 
 const TARGET = 'wasm';
@@ -74,7 +75,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),
     run: (work) => loaded.machine.run(work),
     measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount, EngineError),
-    state: async (work) => (await import('./state_access.js')).exchanged(memory, work),
+    state: (work) => exchanged(memory, work),
     swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, /** @type {Required<T.TunedImages>} */ (next)),
   };
   return loaded;
@@ -86,6 +87,13 @@ export function programOf(manifest) {
   const { builds, slots, programs: { driver }, facts: { memory } } = section;
   requireCounts('memory', slots, MOST_SLOTS - slots, memory.scratch, memory.scratch_bytes, memory.bytes - 1);
   return { builds, driver, slots, memory, ...placed(manifest, section) };
+}
+
+/** Converts weights that are narrower in files to f32; loads widening.js only for bundles that need it. @type {T.Widener} */
+async function widener({ weights: { bytes, memory, tensors } }, files) {
+  if (!memory) return { start: 0, memory: bytes, arrived() {} };
+  const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);
+  return widening(listed, memory, memory - bytes);
 }
 
 /** @type {T.Allocate} */
