@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import struct
+import wave
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from helpers.folder_texts import write_text
+from helpers.vocabularies import merges
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -161,6 +165,20 @@ def variables_of(t: Tiny, dtype: type[np.generic] = np.float32) -> Tensors:
     return made
 
 
+SPECIAL = (
+    "<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>",
+    "<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>",
+)  # fmt: skip
+
+
+def write_speech_text(folder: Path) -> dict[str, int]:
+    """tokenizer.json; returns the ids of control tokens.  Tokens behind them are times."""
+    usual = merges()
+    texts = (*usual.texts[: -len(usual.special)], *SPECIAL)
+    write_text(folder, replace(usual, texts=texts, special=SPECIAL))
+    return {text: texts.index(text) for text in SPECIAL}
+
+
 def ct2_bytes(variables: Mapping[str, Array], kind: str = "WhisperSpec", version: int = 6) -> bytes:
     """A file of CTranslate2."""
     parts = [struct.pack("<I", version), _text(kind), struct.pack("<II", 3, len(variables))]
@@ -240,6 +258,23 @@ def logits(t: Tiny, x: Mapping[str, Array], samples: Array, ids: Sequence[int]) 
     return np.asarray(_norm(x, "decoder.layer_norm", h) @ embeddings.T)
 
 
+def greedy(
+    t: Tiny, samples: Array, prompt: Sequence[int], end: int,
+    never: Sequence[int] = (), never_first: Sequence[int] = (),
+) -> list[int]:  # fmt: skip
+    """The likeliest tokens, without the end."""
+    x, found = tensors_of(t), list[int]()
+    while len(found) < min(t.room // 2, t.room - len(prompt)):
+        row = logits(t, x, samples, [*prompt, *found])[-1]
+        row[list(never)] = -np.inf
+        if not found:
+            row[list(never_first)] = -np.inf
+        if (token := int(row.argmax())) == end:
+            break
+        found.append(token)
+    return found
+
+
 def _fed(x: Mapping[str, Array], at: str, h: Array) -> Array:
     wide = _gelu(_linear(x, f"{at}.fc1", _norm(x, f"{at}.final_layer_norm", h)))
     return h + _linear(x, f"{at}.fc2", wide)
@@ -284,3 +319,16 @@ def sound(seconds: float, seed: int = 0) -> Array:
         for _ in range(6)
     )  # fmt: skip
     return np.asarray(tones + rng.normal(0, 0.003, time.size), np.float32)
+
+
+def write_wav(
+    path: Path, samples: Array, rate: int = 16000, channels: int = 1, width: int = 2
+) -> Path:
+    """A .wav file whose channels are equal; of another width than 16 bits, of zeros."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        whole = np.rint(samples * 32767).astype("<i2")
+        file.writeframes(np.repeat(whole, channels).tobytes() if width == 2 else bytes(400))
+    return path

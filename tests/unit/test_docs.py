@@ -19,7 +19,7 @@ import onnx
 import pytest
 import uvicorn
 from cli_call import Called, LabCalled
-from helpers import encoder_decoders
+from helpers import encoder_decoders, whispers
 from helpers.corun_until import all_answered, command_until
 from helpers.exported_models import Export, exported
 from helpers.folder_texts import write_text
@@ -106,6 +106,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(encoder_decoders.decoder(pair), folder / "t5-small" / "decoder_model.onnx")
     (folder / "t5-small" / "config.json").write_text('{"decoder_start_token_id": 0}')
     write_text(folder / "t5-small", merges())
+    whispers.write_speech_text(whispers.write_converted(folder / "tiny.en", whispers.Tiny()))
+    whispers.write_wav(folder / "recording.wav", whispers.sound(0.3))
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder

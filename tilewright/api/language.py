@@ -15,9 +15,16 @@ from tilewright.api.hosts import LONGEST, check_host, open_runner, targets_of, v
 from tilewright.api.language_bundles import cached_bundle, is_language_source, silent
 from tilewright.base.abi import MOST_WORKERS
 from tilewright.base.errors import BundleCorrupt, InvalidModel, UsageError
-from tilewright.bundle import is_bundle, open_bundle
+from tilewright.bundle import Manifest, is_bundle, open_bundle
 from tilewright.compiler import Options, Progress
-from tilewright.language import CacheSession, Language, LanguageModel, PromptSession, Run
+from tilewright.language import (
+    CacheSession,
+    Language,
+    LanguageModel,
+    PromptSession,
+    RecordingSession,
+    Run,
+)
 
 
 def language_model(
@@ -30,7 +37,7 @@ def language_model(
     on_progress: Progress | None = None,
 ) -> LanguageModel:
     """Opens a GGUF file, a folder of Hugging Face's format, an exported ONNX file or its folder, a
-    folder with an exported encoder and decoder, or a bundle's folder.
+    folder with an exported encoder and decoder or with a Whisper model, or a bundle's folder.
 
     The first time, a file or a model's folder is compiled.
 
@@ -79,13 +86,18 @@ def _opened(folder: Path, host: str, threads: int | None, own: bool) -> Language
     language = Language.of(bundle)
     with ExitStack() as stack:
         run = stack.enter_context(_runner(host, folder, threads, own))
-        starts = language.vocabulary.facts.starts
-        session = (
-            PromptSession(run, bundle.manifest, starts)
-            if starts
-            else CacheSession(run, bundle.manifest)
-        )
+        session = _session(language, run, bundle.manifest)
         return LanguageModel(language, session, host, stack.pop_all().close)
+
+
+def _session(
+    language: Language, run: Run, manifest: Manifest
+) -> CacheSession | PromptSession | RecordingSession:
+    if language.kind == "speech":
+        return RecordingSession(run, manifest)
+    if language.kind == "encoder-decoder":
+        return PromptSession(run, manifest, language.vocabulary.facts.starts)
+    return CacheSession(run, manifest)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The bundle of a language model, from the model's file.
 
 Input: a GGUF file, an exported ONNX file, or a folder, also one with an exported encoder and
-decoder.  Output: what compile_model makes of it, with the text assets of language/assets.py, so
-that the file is not needed afterwards.  Bundles that are made on the way to an answer are kept in a
-cache.
+decoder or with a Whisper model.  Output: what compile_model makes of it, with the text assets of
+language/assets.py, so that the file is not needed afterwards.  Bundles that are made on the way to
+an answer are kept in a cache.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tilewright.frontend.exports import (
 from tilewright.frontend.folder import FolderModel, is_folder
 from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
 from tilewright.frontend.language import ROWS, Decoder
+from tilewright.frontend.speech import CT2_FILE, SAMPLES, Whisper, WhisperFolder, is_whisper_folder
 
 if TYPE_CHECKING:
     from tilewright.language import TextAssets
@@ -61,7 +62,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 class LanguageSource:
     """model: its graphs;  text: its vocabulary and template"""
 
-    model: Decoder | ExportedModel | EncoderDecoderExport
+    model: Decoder | ExportedModel | EncoderDecoderExport | Whisper
     text: TextAssets
 
 
@@ -94,20 +95,24 @@ def open_source(
         return open_export(load(file), file, context, weights)
     _check_context(context)
     # which needs packages that other models do without
-    from tilewright.language import Language, RoundedWeights, folder_text, gguf_text
+    from tilewright.language import Language, RoundedWeights, folder_text, gguf_text, speech_text
 
-    model: Decoder
-    if path.is_dir():
+    model: Decoder | Whisper
+    if is_whisper_folder(path):
+        _check_no_context(context, path)
+        model = WhisperFolder(path, loose, weights)
+        text = speech_text(model.folder, model.words)
+    elif path.is_dir():
         model = FolderModel(path, context or 0, loose, CONTEXT, weights)
-        # what cannot be read fails before weights are
         text = folder_text(model.folder, model.words)
-        error = model.weight_error(partial(progress, "rounding weights"))
-        text = text.rounded(RoundedWeights(weights, error)) if weights else text
     else:
         _check_weights(weights, path)
         model = GgufModel(read_gguf(path), context or 0, loose, most=CONTEXT)
         text = gguf_text(model.file, model.words)
-    Language(text, model.words)  # what cannot be read fails before the model is compiled
+    Language(text, model.words)  # what cannot be read fails before weights are
+    if weights and isinstance(model, FolderModel | WhisperFolder):
+        error = model.weight_error(partial(progress, "rounding weights"))
+        text = text.rounded(RoundedWeights(weights, error))
     return LanguageSource(model, text)
 
 
@@ -159,6 +164,14 @@ def _check_context(context: int | None) -> None:
         raise UsageError(f"a context cannot hold {context} tokens", hint="Ask for one or more")
 
 
+def _check_no_context(context: int | None, path: Path) -> None:
+    """Raises UsageError for an option that only models of text have."""
+    if context is not None:
+        raise UsageError(
+            "--context is for models of text", hint="A speech model has its own", model=path
+        )
+
+
 def _check_weights(weights: int | None, file: Path) -> None:
     """Raises UsageError for an option that only folders of safetensors files have."""
     if weights is not None:
@@ -198,9 +211,11 @@ def compile_language(
 
 
 def _sizes(
-    model: Decoder | ExportedModel | EncoderDecoderExport,
+    model: Decoder | ExportedModel | EncoderDecoderExport | Whisper,
 ) -> dict[str, tuple[int, ...]]:
     """The usual sizes of plans."""
+    if isinstance(model, Whisper):
+        return {SAMPLES: (0, model.window), ROWS: (1,)}
     if isinstance(model, EncoderDecoderExport):
         prompts = (n for n in PROMPTS if n < model.prompt)
         answers = (n for n in ANSWERS if n < model.room)
@@ -250,7 +265,10 @@ def _contents(path: Path, memory: Path) -> list[tuple[str, str]]:
     folder = text_folder(exported[0]).path if exported else path
     found = [("", digest) for file in exported for digest in file_digests(file, memory)]
     kinds = (".json", ".jinja", *([] if found else [".safetensors"]))
-    files = sorted(p for p in folder.iterdir() if p.suffix in kinds and p.is_file())
+    names = () if found else (CT2_FILE,)
+    files = sorted(
+        p for p in folder.iterdir() if (p.suffix in kinds or p.name in names) and p.is_file()
+    )
     found += [(p.name, digest) for p in files for digest in file_digests(p, memory)]
     # the model's name is that of its folder
     return [(folder.resolve().name, ""), *found]

@@ -43,6 +43,7 @@ for _command in (
     models.run,
     language.generate,
     language.chat,
+    language.transcribe,
     serving.serve,
     models.show,
     corun.corun,

@@ -1,13 +1,14 @@
-"""The commands of language models: `generate` and `chat`.
+"""The commands of language models: `generate`, `chat` and `transcribe`.
 
-Input: a model's file or folder or a bundle, a prompt or a terminal.  Output: text as it comes, or
-one JSON document.  The bundle of a model is built once and kept in a cache.
+Input: a model's file or folder or a bundle, and a prompt, a terminal or a recording.  Output: text
+as it comes, or one JSON document.  The bundle of a model is built once and kept in a cache.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from tilewright.cli.options import Json, WeightBits
 from tilewright.cli.output import Answer, progress
 
 if TYPE_CHECKING:
-    from tilewright.language import Completion, LanguageModel
+    from tilewright.language import Completion, LanguageModel, TextAnswer, Transcript
     from tilewright.language.language_model import SamplingOptions
 
 #: The exit code of a command that Ctrl-C ended.
@@ -33,8 +34,8 @@ LanguageModelFile = Annotated[
     typer.Argument(
         metavar="MODEL|BUNDLE",
         help="Read the model from a GGUF file, an exported .onnx file with its tokenizer, or a "
-        "bundle's folder. A folder with such a file, with safetensors files, or with "
-        "encoder_model.onnx and decoder_model.onnx can be read, too.",
+        "bundle's folder. A folder with such a file, with safetensors files, with a Whisper model "
+        "of CTranslate2, or with encoder_model.onnx and decoder_model.onnx can be read, too.",
     ),
 ]
 Most = Annotated[int, typer.Option(min=1, help="Write at most this number of new tokens.")]
@@ -142,7 +143,7 @@ def generate(
         with _interrupts(answer):
             code = _shown(answer, None if as_json else _write)
     if not as_json:
-        _say(_figures(answer) + _rounding(lm))
+        _say_behind(_figures(answer) + _rounding(lm))
     return Answer(_data(answer, lm), Text(""), code)
 
 
@@ -186,6 +187,60 @@ def chat(
     return Answer({}, Text(""))
 
 
+def transcribe(
+    model: LanguageModelFile,
+    recording: Annotated[
+        Path, typer.Argument(help="Read this .wav file of 16-bit PCM, of any length and rate.")
+    ],
+    language: Annotated[
+        str,
+        typer.Option(
+            help="Expect this language, such as en. By default the model hears which one."
+        ),
+    ] = "",
+    translate: Annotated[
+        bool, typer.Option("--translate", help="Write English, whatever is spoken.")
+    ] = False,
+    weights: WeightBits = None,
+    host: Host = "wasmtime",
+    threads: Threads = None,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> Answer:
+    """Write down what is said in a recording, with a Whisper model."""
+    with _opened(model, host, threads, None, weights, cache, as_json) as lm:
+        start = time.perf_counter()
+        said = lm.transcribe(recording, language, "translate" if translate else "transcribe")
+        with _interrupts(said):
+            code = _shown(said, None if as_json else _write)
+        took = time.perf_counter() - start
+    if not as_json:
+        _say_behind(f"[{said.duration:.1f} s of sound in {took:.1f} s]" + _rounding(lm))
+    return Answer({**_transcript_data(said, lm), "seconds": took}, Text(""), code)
+
+
+def _transcript_data(said: Transcript, lm: LanguageModel) -> dict[str, object]:
+    return {
+        "text": said.text,
+        "ids": said.ids,
+        "ended": said.ended,
+        "language": said.language or None,
+        "duration_seconds": said.duration,
+        "host": lm.host,
+        **_weights_data(lm),
+        "first_seconds": said.first,
+        "tokens_per_second": said.speed,
+    }
+
+
+def _weights_data(lm: LanguageModel) -> dict[str, object]:
+    weights = lm.vocabulary.facts.weights
+    return {
+        "weight_bits": weights.bits if weights else None,
+        "weight_error": weights.error if weights else None,
+    }
+
+
 def _turn(
     lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: SamplingOptions
 ) -> list[dict[str, str]]:
@@ -216,7 +271,7 @@ def _messages(system: str | None, *user: str) -> list[dict[str, str]]:
 # ---- words in and out ----------------------------------------------------------------------------
 
 
-def _shown(answer: Completion, show: Callable[[str], None] | None) -> int:
+def _shown(answer: TextAnswer, show: Callable[[str], None] | None) -> int:
     """Generates and shows the answer; returns the exit code."""
     try:
         for piece in answer:
@@ -240,6 +295,12 @@ def _write(text: str) -> None:
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def _say_behind(text: str) -> None:
+    """Behind an answer on stdout, which ends with its line when the command does."""
+    is_below = sys.stdout.isatty() and sys.stderr.isatty()
+    _say("\n" + text if is_below else text)
 
 
 def _line() -> str | None:
@@ -270,15 +331,13 @@ def _rounding(lm: LanguageModel) -> str:
 
 
 def _data(answer: Completion, lm: LanguageModel) -> dict[str, object]:
-    weights = lm.vocabulary.facts.weights
     return {
         "text": answer.text,
         "ids": answer.ids,
         "ended": answer.ended,
         "prompt_tokens": len(answer.prompt),
         "host": lm.host,
-        "weight_bits": weights.bits if weights else None,
-        "weight_error": weights.error if weights else None,
+        **_weights_data(lm),
         "first_seconds": answer.first,
         "tokens_per_second": answer.speed,
     }
@@ -308,7 +367,7 @@ def _biases(given: Sequence[str]) -> dict[int, float]:
 
 
 @contextmanager
-def _interrupts(answer: Completion) -> Generator[None]:
+def _interrupts(answer: TextAnswer) -> Generator[None]:
     """While inside, Ctrl-C only stops the answer; a second one ends the command."""
     pressed = False
 

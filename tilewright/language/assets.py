@@ -28,6 +28,33 @@ class RoundedWeights(msgspec.Struct, frozen=True):
     error: float
 
 
+class SpeechFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a model that writes what is said.
+
+    rate:      samples a second
+    start:     the id that answers begin with;  plain: the id that asks for a text without times
+    languages: ids by code;  tasks: ids by name; none of a model that knows one language
+    never, never_first: ids that are never chosen, and those that are no first one
+    silence:   the id whose probability behind `start` is that nobody speaks
+    """
+
+    rate: int
+    start: int
+    plain: int
+    languages: dict[str, int] = {}
+    tasks: dict[str, int] = {}
+    never: tuple[int, ...] = ()
+    never_first: tuple[int, ...] = ()
+    silence: int | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All that are named."""
+        named = (*self.languages.values(), *self.tasks.values(), *self.never, *self.never_first)
+        silence = () if self.silence is None else (self.silence,)
+        return (self.start, self.plain, *named, *silence)
+
+
 class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """language.json.
 
@@ -39,6 +66,7 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     pieces:   how a token's text becomes bytes: "bytes": a character of GPT-2's table is a byte;
               "spaces": `▁` is a space and `<0x0A>` a byte
     weights:  None if they are those of the model's file
+    speech:   None if the model reads text
     """
 
     name: str
@@ -50,6 +78,7 @@ class LanguageFacts(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[int, ...] = ()
     pieces: Literal["bytes", "spaces"]
     weights: RoundedWeights | None = None
+    speech: SpeechFacts | None = None
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,11 @@ Stopped = Callable[[], bool]
 class CacheSession:
     """One sequence.  ids: the tokens in the caches;  room: the largest number of tokens"""
 
-    def __init__(self, run: Run, manifest: Manifest) -> None:
-        """Raises InputError if the bundle is not a language model."""
+    def __init__(self, run: Run, manifest: Manifest, room: int | None = None) -> None:
+        """Raises InputError if the bundle is not a language model.
+
+        room: by default that of the smallest state
+        """
         names = {info.name for info in manifest.inputs}
         rooms = {state.shape[-2] for state in manifest.states if len(state.shape) > 1}
         if {IDS, LAST} - names or not rooms or ROWS not in manifest.dims:
@@ -35,7 +38,7 @@ class CacheSession:
             )  # fmt: skip
         self._run = run
         self._sizes = sorted(manifest.dims[ROWS])
-        self.room = min(rooms)
+        self.room = min(rooms) if room is None else room
         self.ids: list[int] = []
 
     def read(self, ids: Sequence[int], stopped: Stopped = lambda: False) -> Array | None:

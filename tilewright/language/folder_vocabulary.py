@@ -48,10 +48,10 @@ def folder_text(folder: ModelFolder, words: int) -> TextAssets:
     tokenizer, parts = tokenizer_of(data), _parts(data)
     settings, generation = (optional_json(path / name) for name in (SETTINGS, GENERATION))
     texts = _named(folder, settings, tokenizer)
-    ends = _ids(generation.get("eos_token_id")) | _ids(folder.config.values.get("eos_token_id"))
+    ends = ids_of(generation.get("eos_token_id")) | ids_of(folder.config.values.get("eos_token_id"))
     special = {str(t.get("content")) for t in parts.added_tokens if t.get("special")}
     for text in (*(ENDS & special), texts.get("eos_token", "")):
-        ends |= _ids(tokenizer.token_to_id(text))
+        ends |= ids_of(tokenizer.token_to_id(text))
     facts = LanguageFacts(
         name=folder.name, template=_template(path, settings), texts=texts,
         ends=tuple(sorted(number for number in ends if number < words)),
@@ -68,7 +68,7 @@ def encoder_decoder_text(folder: ModelFolder, words: int) -> TextAssets:
     around: list[int] = tokenizer.encode("").ids
     closing = around[1:] if around[:1] == [text.facts.begin] else around
     values = {**folder.config.values, **optional_json(folder.path / GENERATION)}
-    starts = [*_ids(values.get("decoder_start_token_id", tokenizer.token_to_id("<pad>")))]
+    starts = [*ids_of(values.get("decoder_start_token_id", tokenizer.token_to_id("<pad>")))]
     if not starts:
         raise InvalidModel(
             "the folder does not say which token answers begin with",
@@ -76,7 +76,7 @@ def encoder_decoder_text(folder: ModelFolder, words: int) -> TextAssets:
         )  # fmt: skip
     facts = msgspec.structs.replace(
         text.facts, template=None, close=closing[-1] if closing else None,
-        starts=(*starts, *_ids(values.get("forced_bos_token_id"))),
+        starts=(*starts, *ids_of(values.get("forced_bos_token_id"))),
     )  # fmt: skip
     return TextAssets(text.tokenizer, facts)
 
@@ -183,6 +183,7 @@ def _text(token: object) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _ids(found: object) -> set[int]:
+def ids_of(found: object) -> set[int]:
+    """Ids that a setting has: one, a list, or none."""
     many: Iterable[object] = found if isinstance(found, list) else [found]
     return {n for n in many if isinstance(n, int) and not isinstance(n, bool) and n >= 0}

@@ -6,31 +6,45 @@ give their text piece by piece.  It compiles nothing and opens no host.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal, Protocol, TypedDict, Unpack
 
-from tilewright.base.errors import ContextFull, InputError, UsageError
+from tilewright.base.errors import InputError, UsageError
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Bundle
 from tilewright.frontend.language import LOGITS
-from tilewright.language.assets import TextAssets, text_assets
+from tilewright.language.assets import SpeechFacts, TextAssets, text_assets
 from tilewright.language.cache_session import Stopped
 from tilewright.language.logprobs import TokenLogprob, token_logprob
+from tilewright.language.recording_session import RecordingSession
+from tilewright.language.recordings import Recording, samples_of
 from tilewright.language.sampling import Sampler, Sampling
-from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate, Message
+from tilewright.language.text_answer import TextAnswer
+from tilewright.language.transcript import Hearing, Transcript
 from tilewright.language.vocabulary import vocabulary
 
-#: Why an answer ended: by a token, by a stop string, because it was long enough, because it was
-#: stopped; "context" if the caches are full.
-Ended = Literal["end", "stop", "most", "stopped", "context"]
+#: What a model does: it goes on with a prompt, writes a new text from it, or writes what is said.
+Kind = Literal["decoder", "encoder-decoder", "speech"]
 
-
-#: What a model does with a prompt: it goes on with it, or writes a new text from it.
-Kind = Literal["decoder", "encoder-decoder"]
+#: What models of a kind are for, and how to use them.
+PURPOSES: Mapping[Kind, tuple[str, str]] = {
+    "decoder": (
+        "it is a language model, which goes on with a text",
+        "Call generate(text), in the terminal `tilewright generate MODEL --prompt TEXT`",
+    ),
+    "encoder-decoder": (
+        "it is an encoder-decoder model, which writes one text from another, such as a title or a "
+        "translation",
+        "Call generate(text), in the terminal `tilewright generate MODEL --prompt TEXT`",
+    ),
+    "speech": (
+        "it is a speech model, which writes what is said in a recording",
+        "Call transcribe(recording), in the terminal `tilewright transcribe MODEL recording.wav`",
+    ),
+}
 
 
 class TextSession(Protocol):
@@ -64,81 +78,30 @@ class SamplingOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float]
 
 
-class Completion:
-    """An answer that is made while it is read: iterate over it for pieces of its text, in an event
-    loop by `async for`.  Iterating raises ContextFull when no token fits any more.
+class Completion(TextAnswer):
+    """An answer to a prompt.  Iterating raises ContextFull when no token fits any more.
 
     prompt: ids of the prompt;  reused: how many of them the caches held
-    text, ids: the answer so far;  ended: why it ended, None before
     logprobs: how likely each of the ids was, if that was asked for
-    first, seconds: until the first token, and from then on
     """
 
     def __init__(
         self, model: LanguageModel, prompt: Sequence[int], most: int, choice: Sampling,
         stops: Sequence[str], logprobs: int | None,
     ) -> None:  # fmt: skip
+        super().__init__(stops)
         self.prompt, self.most = prompt, most
         self.logprobs: list[TokenLogprob] = []
-        self.text = ""
-        self.ids: list[int] = []
-        self.ended: Ended | None = None
         self.reused = 0
-        self.first = self.seconds = 0.0
         self._model, self._choice, self._top = model, choice, logprobs
-        self._is_stopped = False
-        self._pieces = self._shown(TextStream(stops))
 
     def __repr__(self) -> str:
         how = f"ended: {self.ended}" if self.ended else "not ended"
         return f"<Completion of {len(self.prompt)} + {len(self.ids)} tokens, {how}>"
 
-    def stop(self) -> None:
-        """Ends the answer before its next token.  Any thread and any signal handler may call it."""
-        self._is_stopped = True
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        return next(self._pieces)
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """Computes in another thread, so that the loop goes on; ends with whoever reads."""
-        try:
-            while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
-                yield piece
-        finally:
-            self.stop()
-
-    @property
-    def speed(self) -> float:
-        """Tokens a second after the first one; 0 if there are none."""
-        return (len(self.ids) - 1) / self.seconds if self.seconds else 0.0
-
-    def _shown(self, stream: TextStream) -> Iterator[str]:
-        try:
-            for piece in self._bytes():
-                text = stream.add(piece)
-                self.text += text
-                if stream.stopped:
-                    self.ended = "stop"
-                if text:
-                    yield text
-                if stream.stopped:
-                    return
-        except ContextFull:
-            self.ended = "context"
-            raise
-        finally:
-            self.text += (rest := stream.add(b"", last=True))
-        if rest:
-            yield rest
-
     def _bytes(self) -> Iterator[bytes]:
-        """Of one token after the other; says why it ended."""
-        model, choose, start = self._model, Sampler(self._choice), time.perf_counter()
-        self.reused = model.session.held(self.prompt)
+        model, choose = self._model, Sampler(self._choice)
+        self.reused = model.held(self.prompt)
         is_new = model.kind == "encoder-decoder"
         text = [] if is_new else list(self.prompt)
         while len(self.ids) < self.most:
@@ -147,12 +110,7 @@ class Completion:
                 self.ended = "stopped"
                 return
             token = choose(logits, text)
-            now = time.perf_counter()
-            if self.ids:
-                self.seconds = now - start - self.first
-            else:
-                self.first = now - start
-            self.ids.append(token)
+            self._add(token)
             text.append(token)
             if self._top is not None:
                 self.logprobs.append(token_logprob(logits, token, self._top, model.vocabulary))
@@ -177,7 +135,10 @@ class Language:
         facts = text.facts
         self.name = facts.name
         self.vocabulary = vocabulary(text, words)
-        self.kind: Kind = "encoder-decoder" if facts.starts else "decoder"
+        self.speech = facts.speech
+        self.kind: Kind = (
+            "speech" if facts.speech else "encoder-decoder" if facts.starts else "decoder"
+        )
         self._template = ChatTemplate(facts.template, facts.texts) if facts.template else None
 
     @classmethod
@@ -191,18 +152,33 @@ class Language:
     def check_chats(self) -> ChatTemplate:
         """The chat template.  Raises UsageError for a model that answers no messages, and says what
         it is for."""
-        if self.kind == "encoder-decoder":
-            raise UsageError(
-                f"{self.name} does not chat: it is an encoder-decoder model, which writes one text "
-                "from another, such as a title or a translation",
-                hint="Call generate(text), in the terminal `tilewright generate --prompt TEXT`",
-            )
+        if self.kind != "decoder":
+            raise self.refusal("chat")
         if self._template is None:
             raise UsageError(
                 "the model has no chat template",
                 hint="Let it go on with a text: `generate` without --chat, or `complete`",
             )
         return self._template
+
+    def refusal(self, what: str) -> UsageError:
+        """The error for what a model of this kind does not do."""
+        purpose, hint = PURPOSES[self.kind]
+        return UsageError(f"{self.name} does not {what}: {purpose}", hint=hint)
+
+    def check_hears(self, language: str, task: str) -> SpeechFacts:
+        """Raises UsageError for a model that reads text, or does not know the language or task."""
+        if self.speech is None:
+            raise self.refusal("hear")
+        for what, asked, known in (
+            ("language", language, self.speech.languages), ("task", task, self.speech.tasks)
+        ):  # fmt: skip
+            if asked and asked not in known and (known or asked not in ("en", "transcribe")):
+                raise UsageError(
+                    f"{self.name} does not know the {what} {asked[:40]!r}",
+                    hint=f"It knows {', '.join(known)}" if known else "It transcribes English",
+                )
+        return self.speech
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The ids of a chat.  Control tokens are those of the template: their names in messages are
@@ -230,7 +206,7 @@ class LanguageModel:
     """One model on one host, for one text at a time.  A context manager that closes it."""
 
     def __init__(
-        self, language: Language, session: TextSession, host: str = "",
+        self, language: Language, session: TextSession | RecordingSession, host: str = "",
         close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.language, self.session, self.host = language, session, host
@@ -254,13 +230,14 @@ class LanguageModel:
 
     @property
     def kind(self) -> Kind:
-        """ "decoder": it goes on with a prompt; "encoder-decoder": it writes a new text from it."""
+        """ "decoder": it goes on with a prompt; "encoder-decoder": it writes a new text from it;
+        "speech": it writes what is said in a recording."""
         return self.language.kind
 
     @property
     def context(self) -> int:
         """The largest number of tokens of prompt and answer together; of the prompt alone, if the
-        model is an encoder-decoder."""
+        model is an encoder-decoder; of the text of 30 seconds, if it is a speech model."""
         return self.session.room
 
     def close(self) -> None:
@@ -276,21 +253,17 @@ class LanguageModel:
     ) -> Completion:  # fmt: skip
         """The text that follows the prompt; the arguments are those of `generate`.
 
-        Raises UsageError for an encoder-decoder model, too.
+        Raises UsageError for models of other kinds, too.
         """
-        if self.kind == "encoder-decoder":
-            raise UsageError(
-                f"{self.name} does not go on with a text: it writes a new one from it",
-                hint="Call generate(text)",
-            )
+        if self.kind != "decoder":
+            raise self.language.refusal("go on with a text")
         return self.generate(prompt, most, stop, logprobs, **choice)
 
     def generate(
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
         logprobs: int | None = None, **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
-        """What a model of any kind writes from the prompt, in which names of control tokens mean
-        these.
+        """What a model writes from the prompt, in which names of control tokens mean these.
 
         most: the largest number of new tokens;  stop: texts that end it
         logprobs: whether the answer tells how likely its tokens were, and how many others it names
@@ -305,6 +278,8 @@ class LanguageModel:
         self, prompt: Sequence[int], most: int, stop: str | Sequence[str], logprobs: int | None,
         choice: SamplingOptions,
     ) -> Completion:  # fmt: skip
+        if self.kind == "speech":
+            raise self.language.refusal("read text")
         if most < 1:
             raise UsageError(f"an answer cannot have {most} tokens", hint="Ask for one or more")
         if logprobs is not None and logprobs < 0:
@@ -324,11 +299,52 @@ class LanguageModel:
         """
         return self._answer(self.language.prompt(messages), most, stop, logprobs, choice)
 
+    def transcribe(
+        self, recording: Recording, language: str = "", task: str = "transcribe"
+    ) -> Transcript:
+        """What is said in a recording of any length, computed while it is read.
+
+        recording: the path of a .wav file of 16-bit PCM, or samples of 16 kHz from -1 to 1
+        language:  its code, such as "en", for models that know several; by default it is heard
+        task:      "transcribe", or "translate" into English
+
+        Raises UsageError for a model that reads text, InputError.
+        """
+        facts = self.language.check_hears(language, task)
+        samples, session = samples_of(recording, facts.rate), self._recordings
+        hearing = Hearing(session.room, session.window, self._heard)
+        return Transcript(hearing, self.vocabulary, facts, samples, language, task)
+
+    def held(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be computed."""
+        return self._texts.held(ids)
+
     def after(
         self, prompt: Sequence[int], written: Sequence[int], stopped: Stopped
     ) -> Array | None:
         """The logits, as of `TextSession.after`, for one thread at a time."""
+        with self._open():
+            return self._texts.after(prompt, written, stopped)
+
+    def _heard(self, samples: Array, ids: Sequence[int], stopped: Stopped) -> Array | None:
+        with self._open():
+            return self._recordings.after(samples, ids, stopped)
+
+    @contextmanager
+    def _open(self) -> Generator[None]:
         with self._lock:
             if self._close is None:
                 raise UsageError("the model is closed", hint="Open it again")
-            return self.session.after(prompt, written, stopped)
+            yield
+
+    @property
+    def _texts(self) -> TextSession:
+        if isinstance(self.session, RecordingSession):
+            raise self.language.refusal("read text")
+        return self.session
+
+    @property
+    def _recordings(self) -> RecordingSession:
+        if not isinstance(self.session, RecordingSession):
+            raise self.language.refusal("hear")
+        return self.session

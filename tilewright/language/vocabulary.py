@@ -140,7 +140,10 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
     tokenizer = tokenizer_of(text.tokenizer)
     count, added = tokenizer.get_vocab_size(), tokenizer.get_added_tokens_decoder()
     begin = text.facts.begin
-    named = (begin or 0, text.facts.close or 0, *text.facts.starts)
+    speech = text.facts.speech
+    named = (
+        begin or 0, text.facts.close or 0, *text.facts.starts, *(speech.ids if speech else ())
+    )  # fmt: skip
     if not 0 < count <= words or not all(0 <= number < words for number in named):
         raise InvalidModel(
             f"the vocabulary has {count} tokens, the model {words}",

@@ -35,6 +35,8 @@ from tilewright.graph.node import (
 
 #: Inputs: the samples of a window, and how many of them were recorded.
 SAMPLES, COUNT = "samples", "sample_count"
+#: What names of the decoder's own caches begin with.
+DECODER_CACHES = "past_decoder."
 #: The stride of the encoder's second convolution.
 STRIDE = 2
 EMBEDDING = "decoder.embed_tokens.weight"
@@ -207,7 +209,7 @@ class Whisper:
             x = al.add(x, gather(table, last, 0, with_pick_source(0)))
         for layer in range(s.layers[1]):
             at = f"decoder.layers.{layer}"
-            names = tuple(f"past_decoder.{layer}.{what}" for what in ("key", "value"))
+            names = tuple(f"{DECODER_CACHES}{layer}.{what}" for what in ("key", "value"))
             mixed, *caches = self._with_itself(x, at, last, *(known[name] for name in names))
             written |= zip(names, caches, strict=True)
             x = al.add(x, mixed)

@@ -29,7 +29,7 @@ from tilewright.frontend.speech.whisper import (
 )
 from tilewright.graph.ops import Array
 
-FILE, KIND = "model.bin", "WhisperSpec"
+CT2_FILE, KIND = "model.bin", "WhisperSpec"
 #: The model's own names by those of the file, of all parts and of a layer.
 WHOLE = {
     "encoder/conv1": "encoder.conv1", "encoder/conv2": "encoder.conv2",
@@ -62,7 +62,7 @@ INTEGERS = {"I8": "i1", "I16": "<i2", "I32": "<i4"}
 
 def converted_whisper(folder: Path, name: str) -> WhisperSource:
     """Raises InvalidModel, UnsupportedOp, UnsupportedDType."""
-    file = read_ct2(folder / FILE)
+    file = read_ct2(folder / CT2_FILE)
     if file.kind != KIND:
         raise UnsupportedOp(
             f"models of the kind {file.kind[:80]!r} of CTranslate2 are not supported",

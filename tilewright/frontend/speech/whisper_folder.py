@@ -24,7 +24,7 @@ from tilewright.frontend.speech.whisper import (
     WhisperSource,
     unsupported_setting,
 )
-from tilewright.frontend.speech.whisper_ct2 import FILE, converted_whisper
+from tilewright.frontend.speech.whisper_ct2 import CT2_FILE, converted_whisper
 
 MODEL_TYPE = "whisper"
 #: What names of tensors begin with, and the output's copy of the embeddings.
@@ -37,7 +37,7 @@ class WhisperFolder(Whisper):
     def __init__(self, path: Path, loose: str = "", bits: int | None = None) -> None:
         """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
         self.quantiser = Quantiser(bits)
-        if (path / FILE).is_file():
+        if (path / CT2_FILE).is_file():
             config = ModelSettings(read_json(path / CONFIG), where=f"{CONFIG}: ")
             self.folder = ModelFolder(path, config, {})
             source = converted_whisper(path, self.folder.name)
@@ -64,7 +64,7 @@ def is_whisper_folder(path: Path) -> bool:
     """
     if not (path / CONFIG).is_file():
         return False
-    return (path / FILE).is_file() or read_json(path / CONFIG).get("model_type") == MODEL_TYPE
+    return (path / CT2_FILE).is_file() or read_json(path / CONFIG).get("model_type") == MODEL_TYPE
 
 
 def _published(folder: ModelFolder) -> WhisperSource:
