@@ -74,6 +74,9 @@ _ALL = (
               "forward pass: equal likeliest tokens, divergence, perplexity", "10 min",
               needs="llama-cpp-python", usage="MODEL.gguf",
               key="model engine host halves bytes prompt tokens"),
+    Benchmark("language.new_texts", "texts of an exported encoder-decoder model beside "
+              "onnxruntime: how many of 50 are equal", "2 min", usage="FOLDER",
+              key="model engine"),
     # ---- beside another checkout
     Benchmark("versions.speed", "kernels and models beside another checkout, each with its own "
               "compiler and engine", "30 min", needs="Chromium or a GPU, models",

@@ -23,14 +23,15 @@ START, MOST = 5, 12
 SETTINGS = {"decoder_start_token_id": START, "n_positions": 48}
 
 
-@pytest.fixture(scope="module", params=["", "onnx"])
+@pytest.fixture(scope="module", params=["?_model", "onnx/?_model", "?"])
 def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of Optimum, or of transformers.js; its decoder with caches is not used."""
+    """A folder of Optimum, of transformers.js, or with short names; its decoder with caches is not
+    used."""
     made: Path = tmp_path_factory.mktemp("models") / "tiny"
-    inner = made / request.param
+    inner = (made / request.param).parent
     inner.mkdir(parents=True)
-    onnx.save(encoder(SIZES), inner / "encoder_model.onnx")
-    onnx.save(decoder(SIZES), inner / "decoder_model.onnx")
+    for part, model in (("encoder", encoder(SIZES)), ("decoder", decoder(SIZES))):
+        onnx.save(model, made / f"{request.param.replace('?', part)}.onnx")
     (inner / "decoder_with_past_model.onnx").touch()
     (made / "config.json").write_text(json.dumps(SETTINGS))
     write_text(made, merges())

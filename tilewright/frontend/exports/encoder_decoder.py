@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from tilewright.base.dtypes import F32, I32, I64, DType
@@ -42,7 +43,7 @@ SHAPES = frozenset({"Shape", "Size"})
 TRIALS = ((5, 3), (7, 4))
 
 #: Names of the two files as exporters write them, beside each other or in a folder `onnx`.
-FILES = "encoder_model.onnx", "decoder_model.onnx"
+FILES = ("encoder_model.onnx", "decoder_model.onnx"), ("encoder.onnx", "decoder.onnx")
 
 EXPORTS = (
     "Export the model as an encoder (input_ids, attention_mask) and a decoder without caches "
@@ -218,8 +219,8 @@ class EncoderDecoderExport:
 
 def encoder_decoder_files(folder: Path) -> tuple[Path, Path] | None:
     """The encoder and the decoder in a folder, if they are there."""
-    for place in (folder, folder / INNER):
-        encoder, decoder = (place / name for name in FILES)
+    for place, names in product((folder, folder / INNER), FILES):
+        encoder, decoder = (place / name for name in names)
         if encoder.is_file() and decoder.is_file():
             return encoder, decoder
     return None
