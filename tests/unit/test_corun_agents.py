@@ -25,7 +25,8 @@ from tilewright.compiler import Options
 from tilewright.elastic import measure_curves
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import ClosedLoop
-from tilewright.elastic.coordinator import Coordinator, join_thread, now_us
+from tilewright.elastic.coordination import join_thread, now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.plans import ElasticKernels

@@ -18,7 +18,8 @@ from test_corun_agents import pair as pair
 from lab.policies import POLICIES
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordination import now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.interpreter_priority import LAST_US, InterpreterPriority
 from tilewright.elastic.policy import (

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,8 @@ from tilewright.elastic.broker import (
     server,
 )
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
-from tilewright.elastic.coordinator import Coordinator, now_us, owner_of
+from tilewright.elastic.coordination import now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.policy import (
     Action,
@@ -327,14 +328,15 @@ def test_an_unexpected_error_of_a_client_ends_its_tasks_with_that_error(
 ) -> None:
     """Or its requests would wait forever for a thread that has ended."""
 
-    def fails(said: Event | Action, tasks: Mapping[int, str]) -> str:
+    def fails(said: Event | Action) -> str:
         if isinstance(said, Begin):
             raise KeyError("injected")
-        return owner_of(said, tasks)
+        return owner(said)
 
-    monkeypatch.setattr("tilewright.elastic.broker.remote.owner_of", fails)
     told = Told()
     with RemoteCoordinator(served.path) as remote:
+        owner = remote._delivery.owner
+        monkeypatch.setattr(remote._delivery, "owner", fails)
         remote.join(CRITICAL, told.append)
         remote.post(Arrived(now_us(), "critical", remote.request()))
         refusal = told.next()

@@ -23,7 +23,8 @@ from tilewright.base.errors import AdmissionRefused, HostError, InputError, Tile
 from tilewright.elastic.agents import CriticalAgent, RequestTimes
 from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.broker.messages import decoded, encoded, refused
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordination import now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.load_generator import CriticalLoad, NormalLoad
 from tilewright.elastic.policy import (

@@ -13,7 +13,8 @@ from test_corun_agents import bundles as bundles
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.agents import CriticalAgent
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordination import now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.policy import Curve, Gone, Gpu, Normal, Phase, Scheduler, policy_named
 from tilewright.hosts.cuda import CudaHost

@@ -16,7 +16,7 @@ from test_corun_broker import served as served
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.budget import ALIVE, EVERYBODY
 from tilewright.elastic.broker import RemoteCoordinator, file_of
-from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.coordination import now_us
 from tilewright.elastic.policy import Arrived, Ended, Enqueue, Gone, Recount, Tick, feedback
 from tilewright.elastic.policy.feedback import DEAD_US, PAUSE_US
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.base.errors import TaskOverdue, TilewrightError
-from tilewright.elastic.coordinator import (
+from tilewright.elastic.coordination import (
     Coordination,
     join_thread,
     now_us,

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.agents import NormalAgent
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordination import now_us
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.plans import NormalPlan, PlacedPlan

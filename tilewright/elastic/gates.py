@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
-from tilewright.elastic.coordinator import join_thread
+from tilewright.elastic.coordination import join_thread
 from tilewright.elastic.plans import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task

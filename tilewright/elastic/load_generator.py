@@ -13,7 +13,7 @@ from typing import Protocol
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
 from tilewright.elastic.agents import CriticalAgent, NormalAgent, RequestTimes
 from tilewright.elastic.arrivals import Arrival
-from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.coordination import now_us
 from tilewright.elastic.policy import Noticed, Recalibrated
 
 #: Seconds by which a sleep may end late.

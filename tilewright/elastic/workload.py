@@ -16,7 +16,8 @@ from itertools import pairwise
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import Arrival
 from tilewright.elastic.calibration import Calibration
-from tilewright.elastic.coordinator import Coordinator, join_thread
+from tilewright.elastic.coordination import join_thread
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.load_generator import CriticalLoad, NormalLoad, check_all
 from tilewright.elastic.loading import LoadedCritical, LoadedModels

@@ -21,7 +21,7 @@ from tilewright.base.errors import (
     UsageError,
 )
 from tilewright.bundle.format import MALFORMED
-from tilewright.elastic.coordinator import ONE_VERSION
+from tilewright.elastic.coordination import ONE_VERSION
 from tilewright.elastic.policy import (
     Action,
     Allow,
@@ -45,6 +45,8 @@ from tilewright.elastic.policy import (
 
 #: The most bytes of a message.
 MOST_BYTES = 1 << 20
+#: Bits of a request's number that the client chooses; the upper ones are the client's number.
+OWN_BITS = 32
 
 
 class BrokerWelcome(msgspec.Struct, frozen=True):

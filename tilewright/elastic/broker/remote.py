@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilewright.base.errors import HostError, InputError, TilewrightError
 from tilewright.elastic.broker.messages import (
+    OWN_BITS,
     BrokerWelcome,
     JoinAnswer,
     Message,
@@ -22,20 +23,17 @@ from tilewright.elastic.broker.messages import (
     encoded,
     receive,
 )
-from tilewright.elastic.broker.server import OWN_BITS
-from tilewright.elastic.coordinator import (
+from tilewright.elastic.coordination import (
     NOBODY,
     ONE_VERSION,
-    FailedActions,
+    ActionDelivery,
     Sink,
     join_thread,
     now_us,
-    owner_of,
     typed_error,
 )
 from tilewright.elastic.interpreter_priority import InterpreterPriority
 from tilewright.elastic.policy import (
-    Action,
     Arrived,
     Begin,
     Critical,
@@ -83,17 +81,14 @@ class RemoteCoordinator:
             self._link.close()
             raise
         self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
-        self._sinks: dict[str, Sink] = {}
+        self._delivery = ActionDelivery()
         self._joined: dict[str, Critical | Normal] = {}
-        #: Tasks of the open critical requests, by request number.
-        self._tasks: dict[int, str] = {}
         self._sending, self._joining = threading.Lock(), threading.Lock()
         #: The task that waits for its answer, if any; the lock guards both.
         self._pending: str | None = None
         self._answer: JoinAnswer | None = None
         self._answering, self._join_answered = threading.Lock(), threading.Event()
         self._ended: TilewrightError | None = None
-        self._failed = FailedActions()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -134,7 +129,7 @@ class RemoteCoordinator:
 
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._joining:
-            self._sinks[task.name] = sink
+            self._delivery.join(task.name, sink)
             self._join_answered.clear()
             self._pending, self._answer = task.name, None
             self._send(task)
@@ -142,14 +137,14 @@ class RemoteCoordinator:
             with self._answering:
                 self._pending, answer = None, self._answer
             if answer is None and not in_time:
-                del self._sinks[task.name]
+                self._delivery.leave(task.name)
                 raise HostError(
                     f"the broker did not answer within {ANSWERS_S:g} s",
                     hint="Look whether its process is stopped, and start it again",
                     task=task.name,
                 )
             if answer is not None and answer.refused is not None:
-                del self._sinks[task.name]
+                self._delivery.leave(task.name)
                 raise answer.refused.error
             self._joined[task.name] = task
             self._check()
@@ -157,20 +152,18 @@ class RemoteCoordinator:
     def post(self, event: TaskEvent) -> None:
         """Sends an event.  Raises HostError after the connection has ended, and as
         `Coordinator.post`."""
-        owner = owner_of(event, self._tasks)
+        owner = self._delivery.owner(event)
         match event:
             case Arrived(task=task) if isinstance(self._joined.get(task), Critical):
-                self._tasks[event.request] = task
+                self._delivery.begin(event.request, task)
             case Finished():
-                self._tasks.pop(event.request, None)
+                self._delivery.end(event.request)
             case Gone(task=task):
-                self._sinks.pop(task, None)
+                self._delivery.leave(task)
                 self._joined.pop(task, None)
-                for request in [r for r, t in list(self._tasks.items()) if t == task]:
-                    self._tasks.pop(request, None)
         self._send(event)
         if owner != NOBODY and not isinstance(event, Finished):
-            self._failed.check(owner)
+            self._delivery.failed.check(owner)
 
     def _send(self, message: Message) -> None:
         self._check()
@@ -194,22 +187,23 @@ class RemoteCoordinator:
             error = typed_error(raised, "the link to the broker")
             self._ended = error
             self._join_answered.set()
-            for request, owner in list(self._tasks.items()):
-                self._give(owner, Refuse(request, error))
+            for request, owner in self._delivery.open_requests:
+                self._delivery.give(owner, Refuse(request, error))
             for name, task in list(self._joined.items()):
                 if isinstance(task, Normal):
-                    self._give(name, Refuse(-1, error))
+                    self._delivery.give(name, Refuse(-1, error))
 
     def _hear(self, message: Message) -> None:
         match message:
             case JoinAnswer():
                 self._hear_answer(message)
             case Refused(request=request):
-                self._give(self._tasks.get(request, NOBODY), Refuse(request, message.error))
+                refusal = Refuse(request, message.error)
+                self._delivery.give(self._delivery.owner(refusal), refusal)
             case Withdrawn(task=task, why=why):
-                self._give(task, Withdraw(task, why.error))
+                self._delivery.give(task, Withdraw(task, why.error))
             case Enqueue() | Begin() | Proceed() | Noticed() | Recalibrated() | Overdue():
-                self._give(owner_of(message, self._tasks), message)
+                self._delivery.give(self._delivery.owner(message), message)
 
     def _hear_answer(self, answer: JoinAnswer) -> None:
         """Takes the answer of the task that waits for it.  If an admission comes after its task
@@ -221,14 +215,3 @@ class RemoteCoordinator:
                 self._join_answered.set()
         if late and answer.refused is None:
             self._send(Gone(now_us(), answer.task))
-
-    def _give(self, task: str, action: Action) -> None:
-        """Gives an action to its task.  An error of the task's sink is raised when that task posts
-        next, so other tasks go on."""
-        sink = self._sinks.get(task)
-        if sink is None:
-            return
-        try:
-            sink(action)
-        except Exception as error:
-            self._failed.keep(task, error)

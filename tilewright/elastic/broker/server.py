@@ -19,6 +19,7 @@ from pathlib import Path
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TilewrightError
 from tilewright.elastic.broker.budget_word import SharedWord, file_of, remove_left
 from tilewright.elastic.broker.messages import (
+    OWN_BITS,
     BrokerWelcome,
     JoinAnswer,
     Message,
@@ -28,15 +29,15 @@ from tilewright.elastic.broker.messages import (
     receive,
     refused,
 )
-from tilewright.elastic.coordinator import (
+from tilewright.elastic.coordination import (
     NOBODY,
     ONE_VERSION,
-    Coordinator,
     FailedActions,
     join_thread,
     now_us,
     typed_error,
 )
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -54,8 +55,6 @@ from tilewright.elastic.policy import (
 MOST_CLIENTS, MOST_TASKS, MOST_REQUESTS = 64, 32, 1024
 #: Seconds until the broker accepts a client again after a failure.
 AGAIN_S = 0.05
-#: Bits of a request's number that the client chooses.
-OWN_BITS = 32
 
 
 class Broker:
