@@ -267,6 +267,10 @@ WORDS = {
 }
 
 
+#: Folders whose `__init__` says what each of its files does.
+GUIDED = ("elastic", "elastic/broker", "elastic/policy", "elastic/transform")
+
+
 def outside() -> list[Path]:
     """Every module of the package but those in targets/."""
     return [p for p in sorted(PACKAGE.rglob("*.py")) if PACKAGE / "targets" not in p.parents]
@@ -381,6 +385,14 @@ SHARED_NAMES = {
         *("classes", "corun", "database", "elastic", "language", "static", "tune", "workers"),
     },
 }
+
+
+@pytest.mark.parametrize("room", GUIDED)
+def test_a_room_with_a_guide_names_all_its_files(room: str) -> None:
+    folder = PACKAGE / room
+    guide = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    missing = [p.name for p in sorted(folder.glob("*.py")) if f"`{p.name}`" not in guide]
+    assert missing == ["__init__.py"]
 
 
 def test_a_file_name_means_one_thing() -> None:

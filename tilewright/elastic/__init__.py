@@ -1,12 +1,21 @@
 """Runs several models on one GPU: critical models with a bound on their slowdown, and normal ones.
 
-* `policy/` makes the decisions, without clocks or devices.
-* `corun.py` runs bundles on a device; its steps: `loading.py`, `calibration.py`, `workload.py`.
-* `broker/` coordinates models of several processes.
-* `coordinator.py` and `agents.py` have the threads; `interpreter_priority.py` orders them.
-* `critical.py`, `normal.py`, `plans.py`, `entry_kernels.py` and `gates.py` launch models.
-* `measure_curves.py`, `background.py` and `device_timing.py` measure slowdowns and times.
-* `block_trace.py` records when kernels ran, and `timeline.py` draws it.
+`corun.py` does this from bundles to a result, in three steps.  Read it first.
+
+1. Load.  `settings.py` has the user's choices, `session_devices.py` makes a stream for each model,
+   `loading.py` loads critical models (`critical.py`) and normal ones (`normal.py`).
+2. Calibrate.  `calibration.py` measures how normal models slow critical ones (`measure_curves.py`,
+   `background.py`, `device_timing.py`), and takes one of the choices in `concurrency.py`.
+3. Run.  `workload.py` starts an agent for each model (`agents.py`) and sources of requests
+   (`load_generator.py`, `arrivals.py`).  `result.py` sums up.
+
+Agents report events to a coordinator and carry out its actions.  `coordination.py` is the interface
+between them, `coordinator.py` the coordinator of one process, `broker/` that of several processes.
+`policy/` decides, without clocks or devices.  `interpreter_priority.py` orders the threads.
+
+`plans.py` launches normal models, kernel by kernel or in runs; `gates.py` puts waits between their
+kernels; `entry_kernels.py` is for comparison.  `block_trace.py` records when blocks ran, and
+`timeline.py` draws it.  `transform/` makes foreign CUDA source elastic.
 
 The imports below are the public names; `X as X` exports a name to type checkers.
 """

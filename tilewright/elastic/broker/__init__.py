@@ -2,6 +2,9 @@
 
 Without MPS a GPU runs kernels of one process at a time, so the broker decides which process may
 run.  Workers of normal kernels still leave within a chunk.
+
+`server.py` is the broker, `remote.py` the coordinator in each client, `messages.py` what they send.
+`budget_word.py` is the word in memory that all processes share.
 """
 
 from tilewright.elastic.broker.budget_word import (

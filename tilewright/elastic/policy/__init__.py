@@ -1,9 +1,11 @@
 """Decides which model runs when, and with which budget: pure functions without clocks or devices.
 
-`tasks.py` describes the GPU and the models, `events.py` events and actions, `scheduler.py` the
-function from events to actions, and `policies.py` the policies: ours, and common ones.
-`feedback.py`, `baseline.py` and `sequential_test.py` correct times and margins from answered
-requests.  `lab/simulator/` simulates a GPU to try a policy on.
+`tasks.py` describes the GPU and the models, `events.py` events and actions, `state.py` what the
+coordinator knows, and `scheduler.py` is the function from a state and an event to actions.
+`policies.py` has the policies: ours, and common ones.  `admission.py` says which tasks and requests
+are refused, `budgets.py` chooses budgets below a bound.  `feedback.py`, `baseline.py` and
+`sequential_test.py` correct times and margins from answered requests.  `lab/simulator/` simulates a
+GPU to try a policy on.
 """
 
 from tilewright.elastic.policy.budgets import Hold, holds

@@ -8,7 +8,7 @@
 * `eligibility.py` finds reasons to refuse a kernel in its own text, with `spin_loops.py`, `ptx.py`
   and `flow.py`.  `refusals.py` finds them elsewhere, with `unit_refusals.py`, `unknown_code.py`
   and `proof.py`.
-* `copies.py`, `forms.py` and `padding.py` write the new text.
+* `copies.py`, `forms.py` and `padding.py` write the new text; `transform.py` calls all of these.
 * `cpu_trial.py` and `gpu_trial.py` try it.
 """
 
