@@ -113,12 +113,7 @@ class CriticalAgent:
         self._inbox[number] = deque()
         took = None
         try:
-            early = (
-                self._coordination.begin_immediately(self.task.name, number)
-                if before is None
-                else None
-            )
-            begin = early or self._arrive(number, arrived)
+            begin, reported = self._begin(number, arrived, ready=before is None)
             with self._running:
                 if before is not None:
                     before()
@@ -126,8 +121,10 @@ class CriticalAgent:
                 begun = now_us()
                 if self._by_kernels:
                     self._step_by_step(number)
+                elif reported:
+                    self._run(number, begin, lambda: None)
                 else:
-                    self._whole(number, begin, arrived if early is not None else None)
+                    self._run(number, begin, lambda: self._report_arrival(number, arrived))
             ended = now_us()
             took = ended - begun
             return RequestTimes(ended - arrived, took, self.solo_us)
@@ -139,36 +136,44 @@ class CriticalAgent:
             with contextlib.suppress(TilewrightError):
                 self._coordination.post(Finished(now_us(), number, took))
 
-    def _arrive(self, number: int, arrived: float) -> Begin:
-        with self._coordination.interpreter:
-            self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
-        return self._next(number, Begin)
+    def _begin(self, number: int, arrived: float, ready: bool) -> tuple[Begin, bool]:
+        """The decision to begin, and whether the arrival was reported for it.
 
-    def _whole(self, number: int, begin: Begin, arrived: float | None) -> None:
+        ready: the inputs are there, so the request may begin before its arrival is reported
+        """
+        if ready:
+            begin = self._coordination.begin_immediately(self.task.name, number)
+            if begin is not None:
+                return begin, False
+        with self._coordination.interpreter:
+            self._report_arrival(number, arrived)
+        return self._next(number, Begin), True
+
+    def _report_arrival(self, number: int, arrived: float) -> None:
+        self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
+
+    def _run(self, number: int, begin: Begin, meanwhile: Callable[[], None]) -> None:
         """Runs a request by one call.
 
-        arrived: its arrival, if the coordinator does not know of it yet
+        meanwhile: called while the GPU works; its error is raised when the request has ended
         """
-
-        failed: Exception | None = None
+        failed = list[Exception]()
 
         def start() -> DeviceEvent:
-            nonlocal failed
             mark = self.model.start(
                 self.task.phases, begin.budgets, begin.settle_us, begin.concurrent
             )
-            if arrived is not None:  # the GPU works meanwhile; the decision is known
-                try:
-                    self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
-                except Exception as error:
-                    failed = error
+            try:
+                meanwhile()
+            except Exception as error:
+                failed.append(error)
             return mark
 
         starts = any(begin.budgets)
         interpreter = self._coordination.interpreter
         interpreter.run(start, self.solo_us, lambda: self._check_lease(number), starts)
-        if failed is not None:
-            raise failed
+        if failed:
+            raise failed[0]
 
     def _step_by_step(self, number: int) -> None:
         """Runs a request kernel by kernel, for policies that decide between kernels."""

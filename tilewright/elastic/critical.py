@@ -88,11 +88,13 @@ class CriticalModel:
         self.launches = [replace(launch, window=window) for _, launch in steps]
         self._ended, self._requests = self.device.words(), 0
         self._last: RequestEnd | None = None
-        self._left: list[Recording] = []
-        self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
-        #: The parts for each choice of budgets of the prepared phases.
+        #: By the first and last kernels of their parts.
+        self._recordings: dict[tuple[tuple[int, int], ...], Recording] = {}
+        #: Of requests that the agent has given up: their kernels may still read their words.
+        self._abandoned: list[Recording] = []
+        #: The prepared phases, and their parts by budgets and longest wait.
         self._phases: Sequence[Phase] | None = None
-        self._choices: dict[tuple[tuple[int, ...], float], tuple[Hold, ...]] = {}
+        self._parts: dict[tuple[tuple[int, ...], float], tuple[Hold, ...]] = {}
         self._kernels: dict[int, Callable[[], None]] = {}
 
     def prepare(self, phases: Sequence[Phase], by_kernels: bool = False) -> None:
@@ -102,9 +104,9 @@ class CriticalModel:
             for number in range(len(self.launches)):
                 self._kernel(number)
         else:
-            self._run(holds(phases, (EVERYBODY,) * len(phases), 0.0))
+            self._recording(holds(phases, (EVERYBODY,) * len(phases), 0.0))
             self._phases = phases
-            self._choices.clear()
+            self._parts.clear()
 
     def start(
         self,
@@ -122,33 +124,27 @@ class CriticalModel:
         if phases is not self._phases:
             return self.start_parts(holds(phases, budgets, settle_us), settle_us, concurrent)
         key = (tuple(budgets), settle_us)
-        if key not in self._choices:
-            self._choices[key] = tuple(holds(phases, budgets, settle_us))
-        return self.start_parts(self._choices[key], settle_us, concurrent)
+        if key not in self._parts:
+            self._parts[key] = tuple(holds(phases, budgets, settle_us))
+        return self.start_parts(self._parts[key], settle_us, concurrent)
 
     def start_parts(
         self, parts: Sequence[Hold], settle_us: float = 0.0, concurrent: int = 0
     ) -> RequestEnd:
         """As `start`, for some kernels only: for measurements."""
         if self._last is None or self._last.passed():
-            self._left.clear()
+            self._abandoned.clear()
         else:
-            # The agent has given up the last request, but its kernels still read their words.
-            self._left += self._runs.values()
-            self._runs.clear()
-        run, most_ns = self._run(parts), round(1e3 * settle_us)
+            self._abandoned += self._recordings.values()
+            self._recordings.clear()
+        recording, most_ns = self._recording(parts), round(1e3 * settle_us)
         self._requests = number = (self._requests + 1) % 2**32
-        words, at = run.argument_words.value, 0
-        for part in parts:
-            words[at : at + TOLD] = (
-                part.budget,
-                concurrent,
-                most_ns if part.waits else 0,
-                number,
-            )
-            at += TOLD
+        words = recording.argument_words.value
+        for at, part in zip(range(0, len(words), TOLD), parts, strict=True):
+            wait_ns = most_ns if part.waits else 0
+            words[at : at + TOLD] = part.budget, concurrent, wait_ns, number
         try:
-            run.start(parts[0].budget)
+            recording.start(parts[0].budget)
         except BaseException:
             if self._budget is not None:
                 self.device.start(self._budget.task(EVERYBODY))
@@ -164,14 +160,14 @@ class CriticalModel:
             self._kernels[number] = self.device.record([self.launches[number]])
         return self._kernels[number]
 
-    def _run(self, parts: Sequence[Hold]) -> Recording:
+    def _recording(self, parts: Sequence[Hold]) -> Recording:
         """The recording of these parts, made once; budgets are read when it runs."""
         key = tuple((part.first, part.last) for part in parts)
-        if key not in self._runs:
-            self._runs[key] = self._recorded(key)
-        return self._runs[key]
+        if key not in self._recordings:
+            self._recordings[key] = self._record(key)
+        return self._recordings[key]
 
-    def _recorded(self, parts: Sequence[tuple[int, int]]) -> Recording:
+    def _record(self, parts: Sequence[tuple[int, int]]) -> Recording:
         argument_words, tasks = self.device.words(TOLD * len(parts)), list[Task]()
         for number, (first, last) in enumerate(parts):
             if self._budget is not None:
