@@ -146,7 +146,7 @@ def test_a_kernel_that_makes_no_pipeline_gives_way(
     model = host.load(tmp_path)
     assert model.info["variant"]["features"] == []
     assert PACKED not in model.info["adapter"]["features"]
-    assert any("makes no pipeline" in text for text in model.info["lost"])
+    assert any("cannot become a pipeline" in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
 
 

@@ -170,7 +170,7 @@ def test_weights_in_halves(visit: Visit, tmp_path: Path) -> None:
 def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
     known = GpuKernels(poor)
     (other,) = known.others(0, 1)
-    refused = {"endless": "'loop'", "syntax": "no pipeline", "binding": "bindings"}
+    refused = {"endless": "'loop'", "syntax": "cannot become a pipeline", "binding": "bindings"}
     changes = [other, known.wrong("value", 0), *(known.wrong(how, 0) for how in refused)]
     with serving({"poor": poor}) as site:
         found = visit(site.blank).do("gpuSwaps", url=site.bundle("poor"), inputs=X, changes=changes)

@@ -91,7 +91,7 @@ def test_other_files_are_refused_by_name() -> None:
     no_share = {key: value for key, value in ROW.items() if key != "normal_share"}
     texts = ["no json", "{}", "null", "3", json.dumps({"rows": [no_share]}), '{"rows": [null]}']
     found = read(*texts)
-    assert found[0].startswith("a.json is no JSON")
+    assert found[0].startswith("a.json is not JSON")
     assert found[1:] == ["a.json has no results of co-running"] * 5
 
 

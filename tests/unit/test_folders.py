@@ -267,7 +267,7 @@ def test_tensors_of_another_type_or_without_a_place(tmp_path: Path) -> None:
         FolderModel(folder).graph()
     inner = "language_model.lm_head.weight"
     save_file({**tensors, inner: np.zeros((8, 32), "f4")}, folder / "model.safetensors")
-    with pytest.raises(InvalidModel, match="one role"):
+    with pytest.raises(InvalidModel, match="the same role"):
         FolderModel(folder)
 
 

@@ -8,8 +8,8 @@ from tilewright.base.errors import CompilerBug, ensure, of_kind, required
 
 
 def test_what_does_not_hold_is_a_bug_of_ours_with_its_facts() -> None:
-    with pytest.raises(CompilerBug, match="it is no product") as missing:
-        required(None, "it is no product", kernel="k")
+    with pytest.raises(CompilerBug, match="it is not a product") as missing:
+        required(None, "it is not a product", kernel="k")
     with pytest.raises(CompilerBug, match="no list") as other:
         of_kind("text", list, "no list", kernel="k")
     with pytest.raises(CompilerBug, match="not equal") as wrong:

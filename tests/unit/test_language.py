@@ -125,7 +125,7 @@ def test_a_merge_of_what_is_no_token(tmp_path: Path) -> None:
         writer.add_token_list(["a", "b"])
         writer.add_token_merges(["a b"])
 
-    with pytest.raises(InvalidModel, match="which make no token"):
+    with pytest.raises(InvalidModel, match="but has no token"):
         language_of(tmp_path, wrong)
 
 
@@ -529,7 +529,7 @@ def test_what_an_answer_cannot_be(tmp_path: Path) -> None:
     lm = lm_of(tmp_path, Echo())
     with pytest.raises(UsageError, match="0 tokens"):
         lm.complete("a", 0)
-    with pytest.raises(UsageError, match="choose no token"):
+    with pytest.raises(UsageError, match="cannot choose a token"):
         lm.complete("a", temperature=float("nan"))
     for messages in ([], [{"role": "user"}], [{"role": "user", "content": None}], ["hello"]):
         with pytest.raises(InputError):

@@ -109,7 +109,7 @@ def test_a_bundle_that_is_no_language_model(tmp_path: Path) -> None:
             Language.of(bundle_of(tmp_path, text, outputs=(logits,)))
     for more in ({"inputs": ()}, {"states": ()}, {"dims": {}},
                  {"states": (StateEntry(name="k", dtype="f32", shape=(2,)),)}):  # fmt: skip
-        with pytest.raises(InputError, match="no language model"):
+        with pytest.raises(InputError, match="not a language model"):
             CacheSession(dict, manifest_of(**more))
     bundle = bundle_of(tmp_path, text)
     for blob in (tmp_path / "blobs").iterdir():

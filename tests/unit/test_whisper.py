@@ -189,9 +189,9 @@ def zeros(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize(("change", "error", "match"), [
     ({"decoder/activation": zeros(dtype="i1")}, UnsupportedOp, "decoder/activation = 0"),
-    ({"decoder/pre_norm": zeros(dtype="f4")}, InvalidModel, "no whole number"),
+    ({"decoder/pre_norm": zeros(dtype="f4")}, InvalidModel, "not a whole number"),
     ({"encoder/num_heads": zeros(dtype="i2")}, InvalidModel, "heads"),
-    ({"decoder/num_heads": zeros(1, dtype="i2")}, InvalidModel, "no whole number"),
+    ({"decoder/num_heads": zeros(1, dtype="i2")}, InvalidModel, "not a whole number"),
     ({"decoder/layer_0/ffn/other/weight": zeros(3)}, UnsupportedOp, "no place"),
     ({"decoder/projection/weight": zeros(320, 32)}, UnsupportedOp, "no place"),
     ({"decoder/embeddings/weight": zeros(320)}, InvalidModel, "embed_tokens"),

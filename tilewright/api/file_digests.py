@@ -1,7 +1,7 @@
-"""Digests of models' files, which are read again only if a file has changed.
+"""Keeps digests of models' files, so that a file is read again only if it has changed.
 
-Input: a file, and a folder that keeps what was found.  Output: `FileDigest`.  Whether a file has
-changed is judged by its path, its size and its times.
+Input: a file, and a folder that keeps the digests.  Output: `FileDigest`.  A file counts as
+unchanged if its path, size and times are those of the kept digest.
 """
 
 from __future__ import annotations

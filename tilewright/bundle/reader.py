@@ -163,7 +163,9 @@ def _check_manifest(manifest: Manifest) -> None:
         and all(n >= 0 for shape in shapes for n in shape)
     )
     if not whole:
-        raise BundleCorrupt("the manifest's plans, dimensions and tensors differ", hint=REBUILD)
+        raise BundleCorrupt(
+            "the manifest's plans, dimensions and tensors do not match", hint=REBUILD
+        )
 
 
 #: Bytes of one number in the shards, by its stored type.

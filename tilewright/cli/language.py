@@ -175,7 +175,7 @@ def chat(
     with _opened(model, host, threads, context, weights, cache) as lm:
         lm.language.check_chats()
         _say(f"{lm.name}: {lm.context} tokens of context on {host}.{_rounding(lm)}")
-        _say("/reset begins anew, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
+        _say("/reset starts a new chat, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
         messages = _messages(system)
         while (line := _line()) is not None:
             if line == "/bye":
@@ -257,7 +257,7 @@ def _turn(
     _write("\n")
     _say(_figures(answer))
     if full:
-        _say("The context is full: /reset begins anew, --context allows more.")
+        _say("The context is full: /reset starts a new chat, --context allows more.")
         if not answer.ids:
             return messages
     return [*asked, {"role": "assistant", "content": answer.text}]

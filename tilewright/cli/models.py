@@ -341,8 +341,8 @@ def _bundle_of(
     if is_bundle(path) or path.is_dir():
         if shape or bucket or extent:
             raise UsageError(
-                "A bundle has its shapes already",
-                hint="Leave --shape, --buckets and --extent out, or run the model itself",
+                "The shapes of a bundle are fixed",
+                hint="Leave out --shape, --buckets and --extent, or run the model file instead",
                 bundle=path,
             )
         yield path

@@ -1,5 +1,5 @@
-"""`build --static` and `--client`: writes the files beside a bundle with which a page tunes by
-itself.
+"""`build --static` and `--client`: writes files beside a bundle, so that a page can tune without a
+server.
 
 Input: the options.  Output: files in the bundle's folder, and their sizes. tuning/folder.py and
 server/static.py decide which files.

@@ -1,4 +1,4 @@
-"""`reports preview`: shows what visitors' pages will send to a site, before any visitor comes.
+"""`reports preview`: shows what visitors' pages will send to a site that asks for reports.
 
 Input: a bundle (or none: then a small one of our own), a browser, a number of seconds.  Output:
 every message that the page's own tuner sent in a short session, what each field of it is, and what

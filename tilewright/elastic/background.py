@@ -1,7 +1,7 @@
 """Normal models that run continuously under a fixed budget, and timed requests beside them.
 
-Input: normal models, a budget.  Output: microseconds of requests of a critical model, made as an
-agent makes them.  For measurements only; agents.py serves real requests.
+Input: normal models, a budget.  Output: microseconds of a critical model's requests, which run as
+an agent runs them.  For measurements only; agents.py serves real requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Priority for Python's interpreter: a critical request keeps threads of normal models waiting.
 
-Input: the mark of a request's end, and how long the request takes.  Output: the wait for that mark,
-during which other threads run one at a time where that is harmless.  The GPU is not concerned.
-On a Python without a global interpreter lock the answers are the same, and the waits are in vain.
+Input: the mark of a request's end, and how long the request takes.  Output: a wait for that mark.
+Meanwhile other threads run one at a time, where that is harmless.  This concerns only threads, not
+the GPU.  On a Python without a global interpreter lock it changes no result, and gains nothing.
 """
 
 from __future__ import annotations

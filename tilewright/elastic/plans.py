@@ -1,8 +1,9 @@
 """How a normal model is launched: kernel by kernel or in runs, elastic or plain; and its costs.
 
 Input: a loaded bundle (`CudaHost`) or its elastic plan; measured microseconds of its kernels.
-Output: launches, and how many kernels of the inference are complete; `KernelCost`s for the policy,
-ends of runs.  The policy decides when each is launched; measure_curves.py measures.
+Output: launches, and how many kernels of the inference are complete; for the policy, `KernelCost`s
+and the kernels at which runs end.  The policy decides when each is launched; measure_curves.py
+measures.
 """
 
 from __future__ import annotations

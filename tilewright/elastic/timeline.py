@@ -59,7 +59,7 @@ def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
     """
     if not spans:
         raise NotMeasured(
-            "no kernel has told where it ran", hint="Run for longer, or with traced kernels"
+            "no kernel recorded where it ran", hint="Run for longer, or with traced kernels"
         )
     ordered = sorted(spans, key=lambda s: s.begin)
     normal = [s.begin for s in ordered if not s.critical]

@@ -281,7 +281,7 @@ def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> No
         for name in filter(None, node.output):
             if name in makers or name in given:
                 raise InvalidModel(
-                    f"tensor {name!r} is made twice",
+                    f"tensor {name!r} is the result of two nodes",
                     hint="the file is damaged: export the model again",
                     node=describe(node), op=node.op_type,
                 )  # fmt: skip

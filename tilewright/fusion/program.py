@@ -195,7 +195,7 @@ class _Maker:
         old, new = self.inputs[name], self.outputs[result]
         if any(self.extents.of(old)):
             raise UsageError(
-                f"The state {name!r} has an axis that ends at run time",
+                f"The state {name!r} has an axis that is an extent",
                 hint="A state is kept between runs of all lengths: give its axes fixed sizes",
                 state=name,
                 shape=list(old.shape),

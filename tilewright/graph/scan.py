@@ -162,7 +162,7 @@ def _check_body(body: Graph) -> None:
     own = {n for _, n in body.inputs}
     for n in toposort(n for _, n in body.outputs):
         known = n in own or not isinstance(n.op, ops.Input)
-        ensure(known, "it is no input of the body", node=n)
+        ensure(known, "it is not an input of the body", node=n)
     dtypes = sorted({n.dtype.name for _, n in body.outputs})
     if len(dtypes) > 1:
         raise UnsupportedDType(

@@ -91,7 +91,7 @@ def operand_indices(x: Node, at: Indices) -> Indices:
             *rest, window = at
             rest[axis] = rest[axis] * stride + window * dilation
             return tuple(rest)
-    raise CompilerBug(f"{x} is no view")
+    raise CompilerBug(f"{x} is not a view")
 
 
 def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:

@@ -1,10 +1,10 @@
 """A model on the CUDA host, for its tuner: times of its kernels, and trials of single kernels.
 
-Input: a loaded `CudaHost`; a kernel as servers hand it out, and the contents of its buffers.
-Output: the kernel of each step, results of runs with other kernels, milliseconds by the device's
-clock; the result of a trial, and whether the kernel wrote anywhere else.  A kernel that reads or
-writes where no memory is ends the whole CUDA context: HostError.  tuning/loop.py and
-tuning/trial.py decide.
+Input: a loaded `CudaHost`; a kernel as servers send it, and the contents of its buffers.  Output:
+the kernel of each step; results of runs with other kernels, and their milliseconds by the device's
+clock; the result of a trial, and whether the kernel wrote beyond its buffers.  A kernel that
+accesses unmapped memory ends the whole CUDA context (HostError).  tuning/loop.py and
+tuning/trial.py decide what to do with the results.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def program_of(bundle: Bundle) -> Program:
             given = [plan.values[i].shape for i in plan.inputs]
             made = [plan.values[i].shape for i in plan.outputs]
             if given != list(entry.inputs) or made != list(entry.outputs):
-                raise ValueError("a plan and the manifest differ in inputs or outputs")
+                raise ValueError("a plan has other inputs or outputs than the manifest")
             size = sum(value.bytes for value in plan.values)
             if size > MOST_BYTES or any(n < 0 for v in plan.values for n in v.shape):
                 raise MemoryLimit("the values of a plan do not fit into memory", bytes=size)

@@ -242,5 +242,5 @@ def of_word(steps: Sequence[StepEntry], word: int, index: int) -> KernelTrap:
     if step in range(len(steps)) and check in range(len(steps[step].checks)):
         return out_of_range(steps, step, check, index)
     return KernelTrap(
-        "an index is out of range", hint=f"{HINT}. A bundle that is built anew says which one"
+        "an index is out of range", hint=f"{HINT}. A new build of the bundle says which one"
     )

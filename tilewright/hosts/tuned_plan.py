@@ -1,9 +1,9 @@
-"""What a tuner needs of a loaded model on any device: its largest plan, and memory for trials.
+"""A loaded model as a tuner sees it, on any device: its largest plan, and memory for trials.
 
-Input: a host, whose inputs are made up once; a kernel's buffers and their contents.  Output:
-results, the time of each kernel, what a kernel of the bundle is; the memory of a trial, which no
-model uses, with canaries between the buffers, and whether anything but the kernel's output changed.
-The device's own part is wgpu_model.py or cuda_model.py; tuning/loop.py decides.
+Input: a host, whose inputs are generated once; a kernel's buffers and their contents.  Output: the
+results and the time of each kernel of the bundle; for trials, memory of their own with canaries
+between the buffers, and whether anything but the kernel's output changed in it.  The device's own
+part is wgpu_model.py or cuda_model.py; tuning/loop.py decides what to try.
 
     256 bytes, the first word for an index out of range | canary | output | canary | buffer 1 | …
 """

@@ -374,7 +374,7 @@ class Worker:
     def call(self, name: str, *args: int) -> Any:
         function = self._exports[name]
         if not isinstance(function, wasmtime.Func):
-            raise TypeError(f"{name} is no function")
+            raise TypeError(f"{name} is not a function")
         with self._watched():
             return function(self._store, *args)
 

@@ -68,13 +68,13 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
 
 def _number(data: Data) -> int:
     if type(data) is not int:
-        raise TypeError(f"{data!r} is no whole number"[:200])
+        raise TypeError(f"{data!r} is not a whole number"[:200])
     return data
 
 
 def _text(data: Data) -> str:
     if type(data) is not str:
-        raise TypeError(f"{data!r} is no text"[:200])
+        raise TypeError(f"{data!r} is not a text"[:200])
     return data
 
 
@@ -183,9 +183,9 @@ def _constant(value: Data, dtype: DType) -> Const:
         return Const(float(value), dtype)
     kinds = {"float": (int, float), "bool": (bool, int)}.get(dtype.kind, (int,))
     if type(value) not in kinds:
-        raise TypeError(f"{value!r} is no literal of {dtype}"[:200])
+        raise TypeError(f"{value!r} is not a literal of {dtype}"[:200])
     try:
         struct.pack(dtype.code, value)
     except struct.error as error:
-        raise ValueError(f"{value!r} is no literal of {dtype}: {error}"[:200]) from error
+        raise ValueError(f"{value!r} is not a literal of {dtype}: {error}"[:200]) from error
     return Const(value, dtype)

@@ -81,7 +81,7 @@ def _walk_index(i: Index, found: list[Expr]) -> None:
 
 def read_by(atom: Gathered) -> Expr:
     """The expression whose value is the index."""
-    return of_kind(atom.value, Expr, "an index is no expression")
+    return of_kind(atom.value, Expr, "an index is not an expression")
 
 
 def indices_of(e: Expr) -> tuple[Index, ...]:

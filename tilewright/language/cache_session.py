@@ -33,7 +33,7 @@ class CacheSession:
         rooms = {state.shape[-2] for state in manifest.states if len(state.shape) > 1}
         if {IDS, LAST} - names or not rooms or ROWS not in manifest.dims:
             raise InputError(
-                "the bundle is no language model",
+                "the bundle is not a language model",
                 hint="docs/decoders.md says what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run = run
@@ -51,7 +51,7 @@ class CacheSession:
         if len(ids) > self.room:
             raise ContextFull(
                 f"the text has {len(ids)} tokens, and the context holds {self.room}",
-                hint="Shorten it, begin anew, or use a larger context (--context)",
+                hint="Shorten it, start again, or use a larger context (--context)",
                 tokens=len(ids), context=self.room,
             )  # fmt: skip
         # the logits of the last id are wanted even if its row is there

@@ -156,7 +156,7 @@ def _sentence_piece(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) 
     wrong = [text for text, k in zip(texts, kinds, strict=True)
              if k == BYTE and byte_of(text) is None]  # fmt: skip
     if wrong:
-        raise InvalidModel(f"the token {wrong[0]!r} is no byte", token=wrong[0])
+        raise InvalidModel(f"the token {wrong[0]!r} does not stand for a byte", token=wrong[0])
     numbers = {text: n for n, text in enumerate(texts)}
     merges = []
     for text, score, kind in zip(texts, scores, kinds, strict=True):
@@ -190,7 +190,7 @@ def _tokenizer(
     for left, right in merges:  # the package would end the process's thread in a panic
         if not {left, right, left + right} <= vocab.keys():
             raise InvalidModel(
-                f"the vocabulary merges {left!r} and {right!r}, which make no token of it",
+                f"the vocabulary merges {left!r} and {right!r}, but has no token for the result",
                 hint="The file is damaged, or its converter is wrong",
             )
     try:

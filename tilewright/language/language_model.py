@@ -1,4 +1,4 @@
-"""A language model that answers: vocabulary, template, caches and choosing as one thing.
+"""A language model that answers: vocabulary, chat template, caches and the choice of tokens.
 
 Input: a bundle's text assets, and a session on the bundle's host.  Output: `Completion`s, which
 give their text piece by piece.  It compiles nothing and opens no host.

@@ -30,7 +30,7 @@ class PromptSession:
         names = {info.name for info in manifest.inputs}
         if {PROMPT, PROMPT_LAST, IDS, LAST} - names or {PROMPT_ROWS, ROWS} - manifest.dims.keys():
             raise InputError(
-                "the bundle is no encoder-decoder model",
+                "the bundle is not an encoder-decoder model",
                 hint="docs/language-models.md says what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run, self._starts = run, tuple(starts)

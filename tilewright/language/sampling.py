@@ -47,7 +47,7 @@ class Sampling:
         # in this form NaN is refused, too
         if not (self.temperature >= 0 and self.top_k >= 0 and self.penalty > 0 and shares):
             raise UsageError(
-                "these settings choose no token",
+                "these settings cannot choose a token",
                 hint="temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
                 "are probabilities",
             )

@@ -1,6 +1,6 @@
-"""Ids to pieces of text that can be shown at once: whole characters, and nothing of a stop string.
+"""Turns tokens into text that can be shown: whole characters, and no part of a stop string.
 
-Input: bytes of one token after the other.  Output: text.  It knows no model.
+Input: the bytes of one token after the other.  Output: text.  It knows no model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text to ids and back, by the assets of a bundle.
 
-Input: `TextAssets`.  Output: `Vocabulary`.  Text is cut and merged by the package tokenizers.  Ids
-become bytes one by one, so that whoever streams them can wait for whole characters.
+Input: `TextAssets`.  Output: `Vocabulary`.  The package tokenizers turns text into ids.  Ids become
+bytes one by one, so that a stream of text can wait for whole characters.
 """
 
 from __future__ import annotations
@@ -194,6 +194,6 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as cause:
         raise InputError(
-            f"the text has half a character at {cause.start}",
+            f"the text has an incomplete character at {cause.start}",
             hint="Decode it as UTF-8, with errors='replace' for unknown bytes",
         ) from cause

@@ -1,7 +1,7 @@
-"""A session's client, and its interface to what other devices reported.
+"""A session's client, and the interface through which it gets the results of other devices.
 
-Input: a client's hello.  Output: `Client`; `CrowdResults`, which serves a site without a store: it
-knows no results and takes no reports.  reports.py has the one with a store.
+Input: a client's hello.  Output: `Client`; `CrowdResults` for a site without a store, which has no
+results and takes no reports.  reports.py has the implementation with a store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The vote: from the reports on one key to the candidate that new devices start with.
 
 Input: voices (reports that count) and the key's stages so far.  Output: a ranking, and the next
-stages.  Pure functions; the store keeps their results.  A vote decides nothing for a device: each
-compares the candidate with its own kernel in use before it adopts it.
+stages.  Pure functions; the store keeps their results.  A vote only proposes: each device compares
+the candidate with its own kernel before it adopts it.
 
 The paper (nnJIT, section "Crowdsourcing and the kernel dataset") lets each client send its five
 fastest kernels with rank weights and takes the majority.  Here rank weights give the ranking.  A

@@ -1,4 +1,4 @@
-"""Decides how workers share a plan: which steps wait, which one worker runs, tiles per ticket.
+"""Decides how workers share a plan: which steps wait, run on one worker, or take several tickets.
 
 Input: each step's work, tile count, and the addresses that it reads and writes.  Output: a `Share`
 per step.  The decision depends on these numbers only.  The driver follows it

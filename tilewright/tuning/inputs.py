@@ -1,7 +1,8 @@
 """Generates the inputs of a trial, and checks the results of a kernel.
 
-Input: a kernel, the name of an input set.  Output: arrays, one for each buffer but the output; or
-what is wrong with a result.  The rules are the page's (web/tune/trial/inputs.js and specs.js):
+Input: a kernel, the name of an input set.  Output: an array for each buffer that the kernel reads;
+or a sentence that says what is wrong with a result.  The rules are the page's
+(web/tune/trial/inputs.js and specs.js):
 
     random    usual magnitudes; also used for timing
     edge      rows of zeros, both signs, tiny and large numbers, a few denormals; ends of ranges

@@ -63,7 +63,7 @@ def modules(entries: Iterable[str]) -> dict[str, Path]:
             top = imported.partition(".")[0]
             if top not in sys.stdlib_module_names and top != PACKAGE:
                 raise CompilerBug(
-                    f"{name} imports {imported}, which no page has",
+                    f"{name} imports {imported}, which pages do not have",
                     hint="Kernel generation may use the standard library only",
                     path=str(path),
                 )

@@ -4,9 +4,9 @@ Input: phases with slowdown curves, a bound.  Output: for each phase the number 
 normal kernels may keep, such that the predicted slowdown of the whole request stays under the
 bound; the parts of a request with their budgets (`Hold`).  Pure functions.
 
-How curves are measured, on a device and in the simulator alike, is here too: the budgets to try,
-the gaps between requests, and the time that represents many (measure_curves.py and
-lab/simulator/measure.py measure).
+It also says how curves are measured, on a device and in the simulator alike: the budgets to try,
+the gaps between requests, and the quantile of their times that counts.  measure_curves.py and
+lab/simulator/measure.py measure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The policies to choose from, as a table: our own, and the usual ones for comparison.
 
-Input: the running kernels.  Output: what a normal kernel gets beside a critical request, the
-budgets of the request, and the normal tasks that continue or begin an inference: by priority,
-rotation and number.  `scheduler.py` has what all policies share: queues, admission, leases.
+Input: the running kernels.  Output: the workers that a normal kernel gets beside a critical
+request, the budgets of the request, and the normal tasks that continue or begin an inference (by
+priority, then in turn).  `scheduler.py` has what all policies share: queues, admission, leases.
 lab/policies.py has policies from papers, which can be passed in place of these.
 """
 

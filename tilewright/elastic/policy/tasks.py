@@ -98,7 +98,7 @@ class Curve:
         workers = [w for w, _ in self.points]
         if not workers or workers[0] != 0 or workers != sorted(set(workers)):
             raise UsageError(
-                "a slowdown curve does not begin at 0 workers and go up",
+                "a slowdown curve must begin at 0 workers and ascend",
                 hint="Measure it again: tilewright.elastic.measure_curves",
                 workers=workers,
             )

@@ -2,7 +2,7 @@
 
 Input: a model whose caches grow, and how many tokens the caches shall hold.  Output: graphs as
 docs/decoders.md describes them: `input_ids` and `seqlens_k` in, the last token's `logits`
-out, caches of a fixed room as states.  Mask and positions are computed from `seqlens_k`.
+out, caches of a fixed size as states.  Mask and positions are computed from `seqlens_k`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Imports a model for padded rows: a token's result does not depend on what lies behind the last.
+"""Imports a model for padded rows: what follows the last token changes no token's result.
 
 Input: a model, its operands, and how many of the rows are tokens, a run-time number.  Output: graph
-nodes by the tensors' names.  Attention hides padding by the model's own masks; what else counts all
-rows together is the range of numbers that become integers (DynamicQuantizeLinear): there rows of
-padding are zero, which changes no range.  Other such operators are refused.
+nodes by the tensors' names.  Attention hides padding by the model's own masks.  One other operator
+combines all rows: DynamicQuantizeLinear finds the range of their numbers.  Its rows of padding are
+zero, which changes no range.  Other operators that combine rows are refused.
 
 Which axes are rows is found by importing the model at two sizes.
 """

@@ -1,4 +1,4 @@
-"""Imports a model whose caches grow as one whose caches have a fixed room.
+"""Imports a model whose caches grow as one whose caches have a fixed size.
 
 Input: a model with a dimension of past rows.  Output: graph nodes by the tensors' names.  The axis
 of all keys (past and new ones) is as long as the room, and rows after the new ones are unused.  So

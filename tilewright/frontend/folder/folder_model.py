@@ -61,7 +61,7 @@ BOTH = "mlp.gate_up_proj"
 
 #: Text models inside models that also see pictures: how their names begin, and begin otherwise.
 INNER = {"language_model.": "", "model.language_model.": "model."}
-#: Tensors that are no part of the text model, or that follow from the settings.
+#: Tensors that are not part of the text model, or that follow from the settings.
 IGNORED = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|.*\.rotary_emb\.inv_freq")
 
 
@@ -131,7 +131,7 @@ class TensorNames:
             role = self._role(name)
             if role in found:
                 raise InvalidModel(
-                    f"the tensors {found[role].name!r} and {name!r} have one role", tensor=name
+                    f"the tensors {found[role].name!r} and {name!r} have the same role", tensor=name
                 )
             found[role] = tensor
         return found

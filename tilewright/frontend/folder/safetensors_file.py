@@ -70,7 +70,7 @@ def _header(data: Array, file: str) -> tuple[dict[str, object], Array]:
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return made
 
 

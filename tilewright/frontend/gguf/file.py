@@ -112,7 +112,7 @@ class _Reader:
         for _ in range(entries):
             key = self.text()
             if key in metadata:
-                raise _damaged(f"the key {key!r} is there twice")
+                raise _damaged(f"the key {key!r} occurs twice")
             metadata[key] = self.value(int(self.number("I")), key)
         table = [self.entry() for _ in range(tensors)]
         start = self._start(metadata)

@@ -54,7 +54,7 @@ def read_ct2(path: Path) -> Ct2File:
     for _ in range(read.count()):
         tensor = read.variable()
         if tensor.name in variables:
-            raise read.damaged(f"the variable {tensor.name!r} is there twice")
+            raise read.damaged(f"the variable {tensor.name!r} occurs twice")
         variables[tensor.name] = tensor
     aliases = {read.text(): read.text() for _ in range(read.count())}
     read.check_end()

@@ -87,7 +87,7 @@ def _number(file: Ct2File, name: str) -> int:
     found = file.variables.get(name)
     if found is None or found.shape or found.dtype not in INTEGERS:
         raise InvalidModel(
-            f"the setting {name!r} is missing, or is no whole number",
+            f"the setting {name!r} is missing, or is not a whole number",
             hint="The file is damaged, or of another kind of model", variable=name,
         )  # fmt: skip
     return int(found.data.view(INTEGERS[found.dtype])[0])

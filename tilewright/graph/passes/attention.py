@@ -81,7 +81,7 @@ def attention(graph: Graph) -> Graph:
 
 
 def _contraction(n: Node) -> ops.Contract:
-    return of_kind(n.op, ops.Contract, "it is no contraction", node=n)
+    return of_kind(n.op, ops.Contract, "it is not a contraction", node=n)
 
 
 # ---- recognition ---------------------------------------------------------------------------------

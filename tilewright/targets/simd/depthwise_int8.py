@@ -1,4 +1,5 @@
-"""Depthwise convolutions of bytes: a window per channel, taps of one column in one dot product.
+"""Depthwise convolutions of bytes: a window for each channel, and a dot product for the taps of a
+column.
 
 Input: a kernel that sums products of windows and their weights, packed in fours (see
 graph/passes/pack.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and channels

@@ -60,7 +60,7 @@ class ProductRules(Rules[S]):
 
     @cached_property
     def product(self) -> Product:
-        return required(product_of(self.kernel), "it is no product", kernel=self.kernel.name)
+        return required(product_of(self.kernel), "it is not a product", kernel=self.kernel.name)
 
     def lite(self, core: Core, relaxation: float = RELAXATION) -> Iterator[S]:
         return map(self.made, lite(self.product, core, relaxation))

@@ -1,10 +1,11 @@
-"""Row-wise kernels (softmax, layer norm, means): reductions along a contiguous row, then the row.
+"""Row-wise kernels (softmax, layer norm, means): they reduce a contiguous row, then compute its
+elements.
 
-Input: a kernel whose stages run along memory.  Output: a `TileFn` of `x1` rows per tile. For each
-row and stage, `r0` vectors of partial results are computed, combined across lanes, and completed by
-a scalar loop; finally the columns are computed in vectors.  Values that stages share are computed
-again from L1.  Only expensive terms of a sum that the stored value needs again, such as softmax's
-exponentials, are kept in scratch memory.
+Input: a kernel whose stages run along memory.  Output: a `TileFn` of `x1` rows per tile.  For each
+row and stage, `r0` vectors of partial results are computed and added up across lanes; a scalar loop
+adds the rest of the row.  At the end the columns are computed in vectors.  Values that several
+stages need are computed again, from operands in L1.  Only expensive ones that the result needs
+again, such as softmax's exponentials, are kept in scratch memory.
 """
 
 from __future__ import annotations

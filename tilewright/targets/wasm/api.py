@@ -236,7 +236,7 @@ def _build(
 
 
 def _body(code: Code) -> CompiledKernel:
-    return of_kind(code.body, CompiledKernel, "it is no code of this target")
+    return of_kind(code.body, CompiledKernel, "it is not code of this target")
 
 
 def _facts(memory: MemoryMap) -> dict[str, object]:

@@ -269,7 +269,7 @@ class FuncBuilder:
         """
         scope = self.scopes[depth]
         if scope.begin is None:
-            raise CompilerBug(f"a scope is no loop: {scope.kind}")
+            raise CompilerBug(f"a scope is not a loop: {scope.kind}")
         begin = times(scope.begin, stride)
         if begin != const(0):
             start = add(start, begin)

@@ -1,8 +1,8 @@
 """f16 numbers in memory that kernels compute with as f32: loads widen them, stores round them.
 
-Input: a load of the loop IR or a value to store, and the address.  Output: Wasm IR.  Memory has
-finite numbers alone: a store takes numbers beyond f16 to its largest (-65504 or 65504), and NaN to
-the largest, too.  So a load needs no test for infinities.
+Input: a load of the loop IR or a value to store, and the address.  Output: Wasm IR.  All numbers in
+memory are finite: a store changes numbers beyond the range of f16 to -65504 or 65504, and NaN to
+65504.  So a load needs no test for infinities.
 """
 
 from __future__ import annotations

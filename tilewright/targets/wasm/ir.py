@@ -211,7 +211,7 @@ def is_const(e: Expr) -> bool:
 def const_value(e: Expr) -> int:
     value = e.imms[0] if isinstance(e, Op) else None
     if not isinstance(value, int):
-        raise CompilerBug(f"{e} is no constant")
+        raise CompilerBug(f"{e} is not a constant")
     return value
 
 
@@ -304,7 +304,7 @@ class Mapper:
             return Tee(e.local, self.expr(e.value))
         if isinstance(e, Invoke):
             return Invoke(e.function, map_args(e.args, self.expr), e.type)
-        raise CompilerBug(f"{type(e).__name__} is no expression")
+        raise CompilerBug(f"{type(e).__name__} is not an expression")
 
     def stmts(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple([self.stmt(s) for s in stmts])

@@ -274,7 +274,7 @@ def _objection(ins: Ins) -> str:
         if row.atomic and align != row.align:
             return "an atomic access below its natural alignment"
         if not isinstance(offset, int) or not 0 <= offset < 1 << 32:
-            return "an offset that is no u32"
+            return "an offset that is not a u32"
     limit = _LANE_LIMIT.get(row.name)
     if limit is not None and not (isinstance(ins[-1], int) and 0 <= ins[-1] < limit):
         return "no such lane"

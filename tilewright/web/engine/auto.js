@@ -1,6 +1,6 @@
-// Loads a bundle on its faster device: measures WebAssembly and WebGPU once, and remembers the verdict. Input: a bundle's URL, options of
-// `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was. Loaded on demand, for device 'auto'.  Without
-// storage it still works, but every visit measures again.  restart.js continues after a lost device.
+// Loads a bundle on its faster device: measures WebAssembly and WebGPU once, and remembers the verdict.
+// Input: a bundle's URL, options of `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was. Loaded on
+// demand, for device 'auto'.  Without storage it still works, but every visit measures again.  restart.js continues after a lost device.
 
 import { folderOf } from './bundle.js';
 import { probeHost } from './features.js';

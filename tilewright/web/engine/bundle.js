@@ -1,5 +1,5 @@
-// The address of a bundle, and its files as docs/bundle.md describes them: parsed and validated. Input: a URL from the page; bytes of
-// bundle.json or of a manifest.  Output: a URL, the parsed object, or a typed error.
+// The address of a bundle, and its files as docs/bundle.md describes them: parsed and validated.
+// Input: a URL from the page; bytes of bundle.json or of a manifest.  Output: a URL, the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, inMemory, isDeclared } from './tensors.js';

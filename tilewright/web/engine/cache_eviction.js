@@ -1,5 +1,6 @@
-// Deletes files of bundles that no pointer names any more, or that were not loaded for a long time. Input: the store's folder and tools,
-// the files of a replaced bundle.  Loaded on demand.  It imports nothing, since bundlers cannot make workers with shared parts.
+// Deletes files of bundles that no pointer names any more, or that were not loaded for a long time.
+// Input: the store's folder and tools, the files of a replaced bundle.  Loaded on demand.  It imports nothing, since bundlers cannot make
+// workers with shared parts.
 
 /** Milliseconds that a bundle is kept after its last load. */
 const KEPT_FOR = 30 * 86_400_000;

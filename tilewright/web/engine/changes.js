@@ -1,5 +1,6 @@
-// The page's side of a kernel swap; exchange.js is the worker's.  Only pages that tune load this file. Input: the tuned kernels in use, and
-// changes.  Output: the new list, once all workers run it: with new plan images on WebAssembly, with new pipelines on WebGPU.
+// The page's side of a kernel swap; exchange.js is the worker's.  Only pages that tune load this file.
+// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it: with new plan images on WebAssembly, with
+// new pipelines on WebGPU.
 
 import { BEFORE, GRAIN, HEADER, RECORD, SLOT, TICKETS, TILES, WIDEST } from './abi.js';
 import { EngineError } from './errors.js';
@@ -52,7 +53,7 @@ async function swappedOnGpu(link, { plans }, { adapter }, kernels, changes) {
   const { factsOf, objectionTo } = await import('./gpu_vet.js');
   const next = merged(plans, kernels, changes, (kernel, refuse) => {
     const { module, tiles } = kernel;
-    if (typeof module !== 'string') return refuse('is no text', 'Its module must be WGSL');
+    if (typeof module !== 'string') return refuse('is not a text', 'Its module must be WGSL');
     if (!isCount(tiles, 1, MOST_INVOCATIONS)) refuse(`has ${tiles} invocations`, 'Give their number, an integer from 1 on', { tiles });
     const objection = objectionTo(new TextEncoder().encode(module), tiles, adapter?.features);
     if (objection) refuse(`is not one of Tilewright's: ${objection}`, 'Use a kernel of this compiler');
@@ -101,7 +102,7 @@ export function drawn(original, { steps }, plan, slots, kernels) {
 /** Checks and completes a kernel's module. @type {(scratchBytes: number) => T.KernelOf} */
 const kernelFor = (most) => (kernel, refuse) => {
   const { module, tiles, grains, scratch } = kernel;
-  if (!(module instanceof WebAssembly.Module)) return refuse('is no module', 'Compile it first');
+  if (!(module instanceof WebAssembly.Module)) return refuse('is not a module', 'Compile it first');
   const exported = WebAssembly.Module.exports(module).map(({ name, kind }) => `${name} ${kind}`).join();
   const known = WebAssembly.Module.imports(module).every(({ module: from, name, kind }) => IMPORTS.includes(`${from}.${name} ${kind}`));
   if (exported !== EXPORTS || !known) refuse('is not a tile kernel', 'Its module must export k0 alone and import only memory, table and scratch from env');

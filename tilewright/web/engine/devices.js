@@ -1,5 +1,5 @@
-// Loads a bundle in the less common cases: on the faster device, on the caller's device, or with recovery.  Loaded on demand. Input: a
-// bundle's URL, options of `load`.  Output: an engine; or an `input` error if there is no such device.
+// Loads a bundle in the less common cases: on the faster device, on the caller's device, or with recovery.  Loaded on demand.
+// Input: a bundle's URL, options of `load`.  Output: an engine; or an `input` error if there is no such device.
 
 import { EngineError } from './errors.js';
 

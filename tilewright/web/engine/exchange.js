@@ -1,6 +1,7 @@
 // Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.  Only pages that tune load this
-// file.  It imports nothing, since bundlers cannot split a worker into files that share a third one. Input: tuned kernels, each with its
-// specification's number, and plan images that use them.  Output: new table entries.  After a failure the previous kernels are in use.
+// file.  It imports nothing, since bundlers cannot split a worker into files that share a third one.
+// Input: tuned kernels, each with its specification's number, and plan images that use them.  Output: new table entries.  After a failure
+// the previous kernels are in use.
 
 /** Milliseconds that a helper has to instantiate other kernels; a dead worker is detected at once. */
 const TAKE_LIMIT = 2000;

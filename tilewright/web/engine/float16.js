@@ -1,5 +1,6 @@
 // 16-bit numbers (f16 and bf16): their bits, and arrays of them from and to f32.  Loaded on demand, for bundles that have them in files, or
-// as inputs, outputs or states. Input: bits, or arrays.  Output: numbers, or arrays of them.  Tensors are not handled here.
+// as inputs, outputs or states.
+// Input: bits, or arrays.  Output: numbers, or arrays of them.  Tensors are not handled here.
 
 const words = new Uint32Array(1);
 const floats = new Float32Array(words.buffer);

@@ -1,6 +1,6 @@
-// Pictures as inputs: turns `{frame, scale, bias, fit}` of a run into an input that the device accepts. Input: a run's inputs, some with a
-// `frame`.  Output: the run's result; or an `input` error. On WebGPU the worker samples a VideoFrame (gpu_frames.js); for WebAssembly this
-// file reads pixels from a canvas.
+// Pictures as inputs: turns `{frame, scale, bias, fit}` of a run into an input that the device accepts.
+// Input: a run's inputs, some with a `frame`.  Output: the run's result; or an `input` error. On WebGPU the worker samples a VideoFrame
+// (gpu_frames.js); for WebAssembly this file reads pixels from a canvas.
 
 import { EngineError } from './errors.js';
 import { elementsOf, requireKnown } from './tensors.js';

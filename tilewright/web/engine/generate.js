@@ -1,6 +1,6 @@
-// Text generation with a language model whose caches are states: first the prompt, then one token after the other. Input: an engine whose
-// model takes ids and the index of the last valid key; the ids of a prompt.  Output: an async iterator of ids. There is no tokenizer here.
-// If the model has the output `token`, it chooses the token; otherwise it gives logits and the page chooses.
+// Text generation with a language model whose caches are states: first the prompt, then one token after the other.
+// Input: an engine whose model takes ids and the index of the last valid key; the ids of a prompt.  Output: an async iterator of ids. There
+// is no tokenizer here. If the model has the output `token`, it chooses the token; otherwise it gives logits and the page chooses.
 
 import { EngineError } from './errors.js';
 import { requireOptions } from './tensors.js';
@@ -32,7 +32,7 @@ export async function* generate(engine, prompt, options = {}) {
   const left = room - past - prompt.length;
   if (!(left >= 0)) {
     throw new EngineError('input', `The prompt has ${prompt.length} tokens, and the cache of ${room} has ${Math.max(0, room - past)} free`,
-      'Shorten it, begin anew with past: 0, or build the model with a larger cache', { tokens: prompt.length, past, room });
+      'Shorten it, start again with past: 0, or build the model with a larger cache', { tokens: prompt.length, past, room });
   }
   // If the model chooses the token, and its outputs are small enough for the device to keep (webgpu.js), the next step can begin on a GPU
   // before the token has been read back.
@@ -48,7 +48,7 @@ export async function* generate(engine, prompt, options = {}) {
   /** The run that was started ahead. @type {Promise<T.RunResult> | null} */
   let next = null;
   for (let made = 0; made < most; made++) {
-    if (!next && past + ids.length > room) throw new EngineError('input', `The cache of ${room} tokens is full`, 'Begin anew with past: 0, or build the model with a larger cache', { past, room });
+    if (!next && past + ids.length > room) throw new EngineError('input', `The cache of ${room} tokens is full`, 'Start again with past: 0, or build the model with a larger cache', { past, room });
     let running = next;
     for (const part of next ? [] : partsOf(ids, past, rows, room)) {
       await running;

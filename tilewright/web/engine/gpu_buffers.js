@@ -1,5 +1,6 @@
-// The caller's GPU buffers as inputs and outputs, if the engine runs on the caller's device (gpu_in_thread.js); loaded on demand. Input: a run's
-// inputs and `into`, some of them GPUBuffers.  Output: the run's result; or an `input` error. gpu_tensors.js checks and copies them.
+// The caller's GPU buffers as inputs and outputs, if the engine runs on the caller's device (gpu_in_thread.js); loaded on demand.
+// Input: a run's inputs and `into`, some of them GPUBuffers.  Output: the run's result; or an `input` error. gpu_tensors.js checks and
+// copies them.
 
 import { EngineError } from './errors.js';
 import { elementsOf, inMemory, requireKnown } from './tensors.js';

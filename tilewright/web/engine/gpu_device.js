@@ -1,6 +1,7 @@
 // A WebGPU device for the engine: requesting it, pipelines, elements as 32-bit words, and the device's errors.  No call returns such
-// errors: they come from scopes around work, or later as events. Input: the browser's GPU, sizes, WGSL, work.  Output: a device, pipelines,
-// words; problems or typed errors.  Bundles are not handled here.
+// errors: they come from scopes around work, or later as events.
+// Input: the browser's GPU, sizes, WGSL, work.  Output: a device, pipelines, words; problems or typed errors.  Bundles are not handled
+// here.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';

@@ -1,5 +1,5 @@
-// Samples pictures into the model's memory on the GPU: as external textures, or as copies in browsers without these. Input: a device, its
-// memory; places of inputs and VideoFrames for them.  Output: the inputs in memory.
+// Samples pictures into the model's memory on the GPU: as external textures, or as copies in browsers without these.
+// Input: a device, its memory; places of inputs and VideoFrames for them.  Output: the inputs in memory.
 
 import { EngineError } from './errors.js';
 import { elementsOf } from './tensors.js';

@@ -1,5 +1,5 @@
-// WebGPU in the caller's thread, on the caller's device; channel.js is the same for a worker.  Loaded on demand. Input: a GPUDevice.  Output:
-// T.Channel.  Closing it destroys all that the engine made on the device; the device itself stays.
+// WebGPU in the caller's thread, on the caller's device; channel.js is the same for a worker.  Loaded on demand.
+// Input: a GPUDevice.  Output: T.Channel.  Closing it destroys all that the engine made on the device; the device itself stays.
 
 import { asEngineError, EngineError } from './errors.js';
 import { runOn } from './gpu_buffers.js';

@@ -1,5 +1,5 @@
-// Times runs and steps of a model on a GPU: by the device's clock, or by waiting if it has none. Input: a recorder of runs, a number of
-// runs.  Output: milliseconds.  States are restored, since the page did not ask for these runs.
+// Times runs and steps of a model on a GPU: by the device's clock, or by waiting if it has none.
+// Input: a recorder of runs, a number of runs.  Output: milliseconds.  States are restored, since the page did not ask for these runs.
 
 import { EngineError, requireCount } from './errors.js';
 import { requireMade, scoped, WORD } from './gpu_device.js';

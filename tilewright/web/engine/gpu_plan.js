@@ -240,7 +240,7 @@ export class Kernels {
         const needed = needs[slot];
         if (!needed) throw error;
         failed.push(...needed);
-        this.refused.push(`A kernel that needs ${needed.join(', ')} makes no pipeline on the adapter ${adapter.name}, another is used: ${error}`);
+        this.refused.push(`A kernel that needs ${needed.join(', ')} cannot become a pipeline on the adapter ${adapter.name}, so another is used: ${error}`);
         return;
       }
       made++;
@@ -260,7 +260,7 @@ export class Kernels {
     } catch (error) {
       this.#exchanged.delete(code);
       health.requireThere();
-      throw new EngineError('input', `The kernel for specification ${spec} makes no pipeline on this device: ${error}`, 'Its compiler must be this one', { spec });
+      throw new EngineError('input', `The kernel for specification ${spec} cannot become a pipeline on this device: ${error}`, 'It must come from the compiler that built the bundle', { spec });
     }
   }
 

@@ -1,5 +1,5 @@
-// Runs of a model on a GPU: writes inputs, records dispatches, checks for traps, and reads results back. Input: the model's plans and
-// buffers, the inputs of a run.  Output: recorded work, arrays; or a typed error.
+// Runs of a model on a GPU: writes inputs, records dispatches, checks for traps, and reads results back.
+// Input: the model's plans and buffers, the inputs of a run.  Output: recorded work, arrays; or a typed error.
 
 import { CHECK_BIT } from './abi.js';
 import { EngineError, outOfRange } from './errors.js';

@@ -1,5 +1,5 @@
-// Tensors in buffers of the device: in the model's memory, in rows of their own, in buffers of the caller. Input: places, arrays, buffers.
-// Output: words, addresses, recorded copies; or an `input` error.  Nothing is submitted here.
+// Tensors in buffers of the device: in the model's memory, in rows of their own, in buffers of the caller.
+// Input: places, arrays, buffers. Output: words, addresses, recorded copies; or an `input` error.  Nothing is submitted here.
 
 import { EngineError } from './errors.js';
 import { WORD, wordsOf } from './gpu_device.js';

@@ -1,6 +1,6 @@
-// Uploads weights from files to a device's memory, tensor by tensor. Input: a manifest, its shards as they arrive, the place of each
-// tensor.  Output: the device's buffers are written. No array holds all weights, since a model may be larger than the largest array.  For
-// WebAssembly, bundle.js's `widener` does this.
+// Uploads weights from files to a device's memory, tensor by tensor.
+// Input: a manifest, its shards as they arrive, the place of each tensor.  Output: the device's buffers are written. No array holds all
+// weights, since a model may be larger than the largest array.  For WebAssembly, bundle.js's `widener` does this.
 
 import { json, requireCounts, requireForm } from './bundle.js';
 import { requireRoom, TENSORS, widen, WORD, wordsOf } from './gpu_device.js';

@@ -1,6 +1,7 @@
 // Vets the text of a WebGPU kernel before it becomes a pipeline: it may contain only constructs of Tilewright's compiler
-// (targets/wgsl/emit.py), and it must end. Input: the text's bytes, its invocations, features of the device.  Output: the objection, or '';
-// facts of a vetted text. WGSL itself keeps a kernel inside its bindings, and the browser validates the text as well.
+// (targets/wgsl/emit.py), and it must end.
+// Input: the text's bytes, its invocations, features of the device.  Output: the objection, or ''; facts of a vetted text. WGSL itself
+// keeps a kernel inside its bindings, and the browser validates the text as well.
 //
 // A kernel that never ends cannot be removed from a GPU.  So every loop must count from one number to another, nothing else may assign its
 // variable, and there are no pointers; WGSL functions cannot be recursive.  An upper bound of what a kernel executes is then a sum of

@@ -1,6 +1,6 @@
-// Questions that a page can ask without loading a bundle: its manifest, and the files that this origin keeps.  Loaded on demand. Input: a
-// bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  cache_eviction.js deletes the files of
-// single bundles.
+// Questions that a page can ask without loading a bundle: its manifest, and the files that this origin keeps.  Loaded on demand.
+// Input: a bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  cache_eviction.js
+// deletes the files of single bundles.
 
 import { probeHost, requireHost } from './features.js';
 import { makeMeter } from './files.js';

@@ -1,5 +1,6 @@
-// Timing in the engine's worker: whole runs back to back, or single steps of a plan. Input: a plan, the number of runs, the steps.  Output:
-// milliseconds of driver calls alone.  Loaded on demand.  It imports nothing, since bundlers cannot make workers with shared parts.
+// Timing in the engine's worker: whole runs back to back, or single steps of a plan.
+// Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.  Loaded on demand.  It imports nothing, since
+// bundlers cannot make workers with shared parts.
 
 /** @type {T.MeasureLoaded} */
 export function measure(loaded, asked, requireCount, EngineError) {

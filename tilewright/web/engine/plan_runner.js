@@ -1,6 +1,6 @@
 // Instances of the plan driver, and runs of a loaded bundle's plans: one driver call per run, no JavaScript per kernel.  The control block
-// (docs/bundle-wasm.md) connects page and workers; indices count its 32-bit words. Input: memory, plans, modules.  Files are fetched, and the
-// caller's inputs are checked, elsewhere.
+// (docs/bundle-wasm.md) connects page and workers; indices count its 32-bit words.
+// Input: memory, plans, modules.  Files are fetched, and the caller's inputs are checked, elsewhere.
 
 import { ABORT, CHECK, CONTROL_WORDS, DONE, INDEX, STALLED, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError, EngineError, outOfRange } from './errors.js';

@@ -1,4 +1,4 @@
-// The worker's side of channel.js (and gpu_in_thread.js): the meaning of requests, and the message loop, which answers each request exactly once.
+// The worker's side of channel.js and gpu_in_thread.js: a message loop that carries out each request and answers it exactly once.
 // Input: a backend.  Runs are not queued here: the page orders them.
 
 import { live } from './plan_runner.js';

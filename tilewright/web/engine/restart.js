@@ -1,6 +1,7 @@
 // Restarts an engine under the page's object: for engines that recover from a lost GPU device, and for tune/exchange/guard.js after a bad
-// kernel. Input: the page's engine, and as data the differences between reasons to restart: where the new engine comes from, what happens
-// to states, which losses are told.  Output: the page's engine with the new one's workers; after a lost device `info.lost` has a sentence.
+// kernel.
+// Input: the page's engine, and as data the differences between reasons to restart: where the new engine comes from, what happens to
+// states, which losses are told.  Output: the page's engine with the new one's workers; after a lost device `info.lost` has a sentence.
 
 import { EngineError, LATE, within } from './errors.js';
 
@@ -29,7 +30,7 @@ export async function startAgain(engine, { end, begin, isOver, refusal, carry, t
   const fresh = await begin();
   if (isOver() || fresh.info.digest !== digest) {
     fresh.dispose();
-    throw new EngineError(refusal, 'The engine was disposed, or the bundle built anew', 'Load the bundle again', { url });
+    throw new EngineError(refusal, 'The engine was disposed, or the bundle was rebuilt', 'Load the bundle again', { url });
   }
   await carry?.(fresh);
   renew(engine, fresh, tells);
@@ -60,7 +61,7 @@ function renew(engine, fresh, tells = fresh.parts.losses !== engine.parts.losses
 /** Throws `host` with this message if later runs depend on the contents of the old memory. @type {T.RequireWhole} */
 export function requireWhole({ parts: { manifest, lent } }, message) {
   if (!manifest.states.length && !lent.size) return;
-  throw new EngineError('host', message, 'Begin anew: states are zero again, and arrays of `input` must be asked for again', { restarted: true });
+  throw new EngineError('host', message, 'Start again: states are zero, and arrays of `input` must be requested again', { restarted: true });
 }
 
 /** An engine that knows by `recovery` where to continue after its device is lost, and tells the losses so far. @type {T.Prepared} */

@@ -1,6 +1,6 @@
-// Verifies signatures by a site's key: of a bundle's manifest here, of candidates in tune/sources/signed.js. Input: the public key, a
-// statement (tilewright/bundle/signing.py), its signature.  Output: nothing, or a `signature` error. Loaded only for pages that name a key.
-// It imports nothing, since bundlers cannot make workers with shared parts.
+// Verifies signatures by a site's key: of a bundle's manifest here, of candidates in tune/sources/signed.js.
+// Input: the public key, a statement (tilewright/bundle/signing.py), its signature.  Output: nothing, or a `signature` error. Loaded only
+// for pages that name a key. It imports nothing, since bundlers cannot make workers with shared parts.
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 

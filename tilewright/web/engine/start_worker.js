@@ -1,5 +1,5 @@
-// Starts a worker, also if the engine's files are on another origin or the page uses Trusted Types. Input: a starter in the form that
-// bundlers recognise.  Output: a worker; or `unsupported-host`.  Nothing is sent to it.
+// Starts a worker, also if the engine's files are on another origin or the page uses Trusted Types.
+// Input: a starter in the form that bundlers recognise.  Output: a worker; or `unsupported-host`.  Nothing is sent to it.
 
 import { EngineError } from './errors.js';
 

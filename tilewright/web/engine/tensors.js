@@ -1,6 +1,7 @@
-// Tensors at the engine's API: checks a caller's inputs against the manifest, and copies them to and from memory; states (values that a model
-// keeps between runs, such as a KV cache): read, write, reset.  Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an
-// `input` error with the tensor and the fix.  Memory changes only between runs.
+// Tensors at the engine's API: checks a caller's inputs against the manifest, and copies them to and from memory; states (values that a
+// model keeps between runs, such as a KV cache): read, write, reset.
+// Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an `input` error with the tensor and the fix.  Memory changes
+// only between runs.
 
 import { EngineError } from './errors.js';
 

@@ -1,6 +1,6 @@
-// Vets a WebAssembly module before it is instantiated: it may contain only what Tilewright's linker writes (targets/wasm/module.py). Input:
-// the module's bytes, the functions that it must export.  Output: the objection (with the number of a section, 0 for the whole module), or
-// ''. It reads sections, not instructions; the browser validates the module as well.
+// Vets a WebAssembly module before it is instantiated: it may contain only what Tilewright's linker writes (targets/wasm/module.py).
+// Input: the module's bytes, the functions that it must export.  Output: the objection (with the number of a section, 0 for the whole
+// module), or ''. It reads sections, not instructions; the browser validates the module as well.
 
 /** The most bytes of a module, for each function that it exports and once more. */
 const MOST_BYTES = 1 << 18;

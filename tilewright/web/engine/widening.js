@@ -1,5 +1,5 @@
-// Converts tensors that are narrower in files to f32 in place, while shards arrive. Input: the table of tensors, the memory of all, whose
-// end receives the shards.  Output: the tensors, each in its place.
+// Converts tensors that are narrower in files to f32 in place, while shards arrive.
+// Input: the table of tensors, the memory of all, whose end receives the shards.  Output: the tensors, each in its place.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { MEANING } from './float16.js';

@@ -1,5 +1,6 @@
-// Inputs of zeros, for runs whose results are not used. Input: a bundle's description of its inputs, sizes of named dimensions.  Output:
-// inputs for `Engine.run`.  A file of its own: pages of static builds need it without auto.js.
+// Inputs of zeros, for runs whose results are not used.
+// Input: a bundle's description of its inputs, sizes of named dimensions.  Output: inputs for `Engine.run`.  A file of its own: pages of
+// static builds need it without auto.js.
 
 import { zerosOf } from './tensors.js';
 

@@ -1,6 +1,7 @@
-// Language models in a page: text in, text out.  Input: a bundle with the assets of docs/language-models.md, messages.  Output: answers, piece by
-// piece.  The engine computes, engine/generate.js runs token after token, text.js knows the vocabulary; this file joins them, and knows which
-// tokens the caches hold, so that a prompt that goes on where the last answer ended is not computed again.
+// Language models in a page: text in, text out.
+// Input: a bundle with the assets of docs/language-models.md, messages.  Output: answers, piece by piece.  The engine computes,
+// engine/generate.js runs token after token, text.js knows the vocabulary; this file joins them, and knows which tokens the caches hold, so
+// that a prompt that goes on where the last answer ended is not computed again.
 
 import { EngineError, inspect, load } from '../engine/engine.js';
 import { asEngineError, requireCount, typed } from '../engine/errors.js';

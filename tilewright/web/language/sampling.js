@@ -1,5 +1,6 @@
-// Which token comes next: greedy, or drawn at random from the likeliest ones.  Input: logits, the ids so far.  Output: an id.
-// Each step is that of tilewright/language/sampling.py, with the same roundings, so that a seed draws the same tokens in both languages.
+// Which token comes next: greedy, or drawn at random from the likeliest ones.
+// Input: logits, the ids so far.  Output: an id. Each step is that of tilewright/language/sampling.py, with the same roundings, so that a
+// seed draws the same tokens in both languages.
 
 import { EngineError } from '../engine/errors.js';
 import { greedy } from '../engine/generate.js';

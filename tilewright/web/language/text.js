@@ -1,6 +1,7 @@
-// Text to ids, and ids to bytes, by the two assets of a bundle.  Input: their bytes.  Output: prompts as ids, a table of the tokens' bytes.
-// Packages of others do the work: the tokenizer, and the template engine, which is an interpreter without access to the page.  What runs here
-// is untrusted and may take for ever: text_worker.js runs it, and text_thread.js ends that worker.
+// Text to ids, and ids to bytes, by the two assets of a bundle.
+// Input: their bytes.  Output: prompts as ids, a table of the tokens' bytes. Packages of others do the work: the tokenizer, and the
+// template engine, which is an interpreter without access to the page.  What runs here is untrusted and may take for ever: text_worker.js
+// runs it, and text_thread.js ends that worker.
 
 import { EngineError } from '../engine/errors.js';
 import { Environment, Interpreter, Template } from '../vendor/jinja/jinja.mjs';

@@ -1,4 +1,4 @@
-// Bytes of one token after the other to text that can be shown at once: whole characters, and nothing of a stop string.
+// Turns the bytes of one token after the other into text that can be shown: whole characters, and no part of a stop string.
 // It knows no model.  Python's is tilewright/language/stream.py.
 
 export class TextStream {

@@ -1,6 +1,6 @@
 // The camera page's controller: finds a bundle that looks at pictures, loads it, and shows it one frame after the other.
-// Input: clicks, files, frames of the camera.  Output: calls of the model and the views, which have their own files; #picture, #seen, #results and
-// #rate: a picture with what the model found in it, and how fast.
+// Input: clicks, files, frames of the camera.  Output: a picture with what the model found in it, and how fast (#picture, #seen, #results,
+// #rate).  The model and the views have files of their own.
 
 import { sizeOf } from '../engine/frames.js';
 import { countText, element, errorText, make, timeText } from './elements.js';

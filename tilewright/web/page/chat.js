@@ -1,5 +1,5 @@
 // The chat page's controller: finds language models, loads one, sends messages, shows answers while they come.
-// Input: clicks and keys.  Output: calls of the model (language/), the conversation and the views, which have their own files.
+// Input: clicks and keys.  Output: answers on the page.  The model (language/), the conversation and the views have files of their own.
 
 import { EngineError } from '../engine/engine.js';
 import { languageModel } from '../language/language.js';

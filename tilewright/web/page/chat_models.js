@@ -1,5 +1,6 @@
-// Finds language models.  Input: the server's list of bundles.  Output: those that can chat, and the names of those without text files.
-// It reads manifests only; nothing large is downloaded.
+// Finds language models.
+// Input: the server's list of bundles.  Output: those that can chat, and the names of those without text files. It reads manifests only;
+// nothing large is downloaded.
 
 import { isLanguageModel } from '../language/language.js';
 import { bundleList, readBundle } from './find_bundle.js';

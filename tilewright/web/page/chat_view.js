@@ -1,5 +1,5 @@
-// What the chat page shows: the model's card, messages, figures of an answer.  Input: a bundle's manifest, messages, answers.  Output: elements.
-// A model's text is only ever set as text, never as HTML.
+// What the chat page shows: the model's card, messages, figures of an answer.
+// Input: a bundle's manifest, messages, answers.  Output: elements. A model's text is only ever set as text, never as HTML.
 
 import { contextOf, kindOf } from '../language/language.js';
 import { countText, element, make, sizeText, timeText } from './elements.js';

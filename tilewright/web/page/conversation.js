@@ -1,5 +1,5 @@
-// The messages of a chat, kept for a reload of the tab.  Input: what was said; a place to keep it.  Output: messages for the model, and for the view.
-// It runs no model and shows nothing.
+// The messages of a chat, kept for a reload of the tab.
+// Input: what was said; a place to keep it.  Output: messages for the model, and for the view. It runs no model and shows nothing.
 
 /**
  * @typedef {{role: 'user' | 'assistant', content: string, ended?: string, about?: string}} Said  `about`: figures of an answer, in words

@@ -54,7 +54,7 @@ function documents(name, text) {
     try {
       return text.split('\n').filter((line) => line.trim()).map((line) => JSON.parse(line));
     } catch (error) {
-      throw new Error(`${name} is no JSON: ${error instanceof Error ? error.message : error}`);
+      throw new Error(`${name} is not JSON: ${error instanceof Error ? error.message : error}`);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Helpers of the pages: elements, and numbers and errors as short texts.
+// Helpers of the pages: make elements, and write numbers and errors as short texts.
 // Input: an id, or a tag with properties, attributes or children; bytes, milliseconds, sizes, errors.  Output: an element, a text.
 
 import { EngineError } from '../engine/engine.js';

@@ -118,7 +118,7 @@ export class PictureModel {
     const output = outputs.find((one) => one.name === wanted);
     if (!output) throw fail(`${CAMERA} names an unknown output: ${wanted}`, `Use ${outputs.map((one) => one.name).join(', ')}`);
     const long = output.shape.filter((size) => size !== 1);
-    if (kind === 'areas' && long.length !== 2) throw fail(`The output ${wanted} is no map: [${output.shape.join(', ')}]`, 'Areas are found in maps [1, 1, height, width]');
+    if (kind === 'areas' && long.length !== 2) throw fail(`The output ${wanted} is not a map: [${output.shape.join(', ')}]`, 'Areas are found in maps [1, 1, height, width]');
     if (kind === 'areas' && !label) throw fail(`${CAMERA} does not say what the areas are`, 'Give them a label, such as "text"');
     if (kind === 'labels' && long[0] !== labels?.length) throw fail(`The output ${wanted} has ${long[0]} numbers, and ${CAMERA} ${labels?.length ?? 'no'} labels`, 'Give a label for each number');
     this.#engine = engine;

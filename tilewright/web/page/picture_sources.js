@@ -65,7 +65,7 @@ export async function cameraSource(onend) {
   return { name: track.label || 'Camera', still: false, end, next, done: (frame) => /** @type {VideoFrame} */ (frame).close() };
 }
 
-/** Rejects with an EngineError if it is no picture. @param {File} file */
+/** Rejects with an EngineError if it is not a picture. @param {File} file */
 export async function fileSource(file) {
   const bitmap = await createImageBitmap(file).catch(() => {
     throw new EngineError('input', `${file.name} is not a picture that this browser can read`, 'Open a JPEG, PNG or WebP', { type: file.type });

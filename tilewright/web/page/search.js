@@ -1,6 +1,6 @@
 // The demo page's controller: finds a bundle, loads it, embeds a collection, answers queries as they are typed.
-// Input: typing and clicks.  Output: calls of the model and the views, which have their own files; a ranking as a list in #results, with the
-// words of the query marked.
+// Input: typing and clicks.  Output: a ranking as a list in #results, with the words of the query marked.  The model and the views have
+// files of their own.
 
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
 import { countText, element, make, timeText } from './elements.js';

@@ -1,7 +1,6 @@
 // What every page with a model shows: the status panel, the model and its device, the latencies of the last runs.
-// Input: states and progress; engine.info with the choice of the device, buckets of runs, a profile; runs, one by one.  Output: texts, bar and
-// buttons of #status, with hints after an error; texts in the side panels; bars with their median as a line in #latency, redrawn at most once a
-// frame, and the same as text and attributes.
+// Input: states and progress, engine.info, a profile, runs one by one.  Output: texts, bar and buttons of #status, with hints after an
+// error; texts in the side panels; in #latency a bar for each run and a line for their median, also as text and attributes.
 
 import { forgetVerdicts } from '../engine/auto.js';
 import { clearCache } from '../engine/engine.js';

@@ -1,4 +1,4 @@
-// Draws what ran where when: multiprocessors as rows, time to the right, the critical model and normal ones in colours.
+// Draws which model ran on which multiprocessor at what time: a row for each multiprocessor, a colour for each model.
 // Input: spans of a trace.  Output: an SVG in #timeline with a path for each task, and a legend.
 
 import { draw, drawText, element, make } from './elements.js';

@@ -1,5 +1,5 @@
 // The tuning panel: starts, pauses and stops tuning of the loaded model, measures the gain, deletes tuned kernels.
-// Input: clicks, an engine.  Output: calls of tune/tuner.js and tune/exchange/gain.js, events for log and view.
+// Input: clicks, an engine.  Output: events for the log and the view.  tune/tuner.js tunes, tune/exchange/gain.js measures the gain.
 // The tuner's files are loaded on demand.
 
 import { forget, restore } from '../tune/records/persist.js';

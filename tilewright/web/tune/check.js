@@ -1,6 +1,6 @@
 // Checks kernels that other devices chose: the kernels of a relinked bundle are compared with the compiler's own in the page's first idle
-// moments, and those that are wrong or slower here are removed.  This happens on every device, whether or not it tunes. Input: a loaded
-// engine.  Output: the same engine; the tuner stores the result, so a device checks each build once.
+// moments, and those that are wrong or slower here are removed.  This happens on every device, whether or not it tunes.
+// Input: a loaded engine.  Output: the same engine; the tuner stores the result, so a device checks each build once.
 
 import { hear, sleep } from './loop/pace.js';
 import { recall } from './records/device_record.js';

@@ -1,7 +1,7 @@
-// The tuning session: kernels get faster while a page uses the model. Input: an engine, a source of candidates, a budget.  Output: events,
-// a summary, an engine with faster kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the
-// noise, first in a worker with its own memory, then in the engine. active_session.js does the work; this file decides when, and has the session's
-// states.
+// The tuning session: kernels get faster while a page uses the model.
+// Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster kernels.  A candidate is adopted
+// only if it computes the default's results and is faster beyond the noise, first in a worker with its own memory, then in the engine.
+// active_session.js does the work; this file decides when, and has the session's states.
 
 import { asEngineError, EngineError } from '../engine/errors.js';
 import { requireOptions } from '../engine/tensors.js';

@@ -1,6 +1,6 @@
-// The URL from which a visit loads a bundle: a server with a kernel database also has the bundle with the winning
-// kernels of this device's class and browser family.
-// Input: a bundle's URL.  Output: that of its tuned version, or an engine with it.  Only the class id leaves the device.
+// Loads the tuned version of a bundle: on a server with a kernel database, the bundle with the winning kernels of this device's class and
+// browser family.
+// Input: a bundle's URL.  Output: the URL of its tuned version, or an engine with it.  Only the class id leaves the device.
 
 import { load, probeHost } from '../../engine/engine.js';
 import { folderOf } from '../../engine/bundle.js';

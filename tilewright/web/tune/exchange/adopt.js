@@ -1,6 +1,7 @@
-// Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there. Input: the engine, a kernel.  Output:
-// whether it stays.  A trial uses one thread and its own memory.  Here the engine's own step is timed before and after.  If one dispatch
-// computes the step with others, the whole plan is timed, since an exchanged kernel makes the step a dispatch of its own.
+// Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there.
+// Input: the engine, a kernel.  Output: whether it stays.  A trial uses one thread and its own memory.  Here the engine's own step is timed
+// before and after.  If one dispatch computes the step with others, the whole plan is timed, since an exchanged kernel makes the step a
+// dispatch of its own.
 //
 // Before that, the results of both kernels are compared in the engine, on the data of the page's last run: a trial has made-up data, so a kernel
 // could tell it from a real run.  The old kernel is in use before and after, unless it fails.

@@ -1,8 +1,8 @@
-// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and restarts the engine. Input: an engine
-// with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; a run that did not end is repeated.
-// A kernel can write anywhere in the model's memory, so values that are read from it prove nothing.  The guard also moves the engine off a
-// GPU that a trial made unresponsive (unresponsive_gpu.js).  A watchdog notices by the engine's slowest run so far that a job does not end;
-// runs that the page holds back do not count.
+// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and restarts the engine.
+// Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; a run that did not
+// end is repeated. A kernel can write anywhere in the model's memory, so values that are read from it prove nothing.  The guard also moves
+// the engine off a GPU that a trial made unresponsive (unresponsive_gpu.js).  A watchdog notices by the engine's slowest run so far that a
+// job does not end; runs that the page holds back do not count.
 
 import { PREEMPT } from '../../engine/abi.js';
 import { EngineError } from '../../engine/errors.js';

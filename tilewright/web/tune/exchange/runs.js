@@ -1,5 +1,5 @@
-// Times whole runs of a plan with the kernels in use, and warms them up. Input: an engine, its pace, a plan.  Output: milliseconds.
-// Nothing is swapped or compared here.
+// Times whole runs of a plan with the kernels in use, and warms them up.
+// Input: an engine, its pace, a plan.  Output: milliseconds. Nothing is swapped or compared here.
 //
 // Browsers run new code slowly and optimise a function once it is hot.  So runs are warmed up before a latency or a gain is measured.
 

@@ -1,5 +1,6 @@
-// Handles one candidate: check, trial, adoption, bookkeeping, events. Input: a candidate, the tools of a session.  Output: events, and an
-// updated ledger and engine.  An error of the host is thrown: it is not a verdict, so a later visit tries the candidate again.
+// Handles one candidate: check, trial, adoption, bookkeeping, events.
+// Input: a candidate, the tools of a session.  Output: events, and an updated ledger and engine.  An error of the host is thrown: it is not
+// a verdict, so a later visit tries the candidate again.
 
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';

@@ -1,6 +1,6 @@
-// Learns from a session's trials which schedule choices are slow on this device, for all kernels, and picks the next candidate. Input:
-// candidates, measured ratios.  Output: the next candidate.  Nothing is measured here.  Only two kinds of candidates are dropped: those of
-// another space, and surplus ones while the compiler's own candidate has not arrived.
+// Learns from a session's trials which schedule choices are slow on this device, for all kernels, and picks the next candidate.
+// Input: candidates, measured ratios.  Output: the next candidate.  Nothing is measured here.  Only two kinds of candidates are dropped:
+// those of another space, and surplus ones while the compiler's own candidate has not arrived.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';

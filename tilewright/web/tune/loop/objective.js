@@ -1,5 +1,6 @@
-// The condition under which a candidate may replace the kernel in use, by the objective. Input: the objective, the needs of both kernels
-// (docs/spaces.md; known without measuring).  Output: the margin by which the candidate must be faster.  Nothing is measured here.
+// The condition under which a candidate may replace the kernel in use, by the objective.
+// Input: the objective, the needs of both kernels (docs/spaces.md; known without measuring).  Output: the margin by which the candidate
+// must be faster.  Nothing is measured here.
 //
 // For objectives other than latency, neither latency nor the objective's resource may get worse: a candidate that needs less must be as
 // fast, one that needs the same must be faster, and one that needs more is never adopted.

@@ -1,5 +1,5 @@
-// Decides when tuning may work: within its budget, never while a run is open, not in a hidden tab. Input: jobs of the engine, visibility of
-// the page, milliseconds spent.  Output: promises to wait for.
+// Decides when tuning may work: within its budget, never while a run is open, not in a hidden tab.
+// Input: jobs of the engine, visibility of the page, milliseconds spent.  Output: promises to wait for.
 //
 // Runs often follow each other closely, and a trial in between would delay the next one.  So tuning waits until the engine was idle for
 // QUIET.  A page that runs the model for each camera frame, or without pause, is never idle that long: then tuning uses the gap after one

@@ -1,6 +1,6 @@
-// One tuning session per bundle at a time, across tabs and within a page (a Web Lock, or a queue without locks). Input: an engine, work.
-// Output: the work's result.  The work starts when no other session runs, and is told whether it had to wait, because then another session
-// may have found winners.
+// One tuning session per bundle at a time, across tabs and within a page (a Web Lock, or a queue without locks).
+// Input: an engine, work. Output: the work's result.  The work starts when no other session runs, and is told whether it had to wait,
+// because then another session may have found winners.
 
 import { unless } from './pace.js';
 import { bundleName } from '../records/device_record.js';

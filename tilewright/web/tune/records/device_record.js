@@ -1,7 +1,7 @@
-// What this device stores about tuning a bundle: winners, and which candidates were tried. Input: an engine, a record.  Output: the record
-// after a reload, verified by digest.  There is one record per bundle name and device, for the plain and relinked versions together.  A
-// record of another compiler or code variant is dropped.  After another build, winners are kept for kernels that compute the same in the
-// same plans.  This file changes no engine.
+// What this device stores about tuning a bundle: winners, and which candidates were tried.
+// Input: an engine, a record.  Output: the record after a reload, verified by digest.  There is one record per bundle name and device, for
+// the plain and relinked versions together.  A record of another compiler or code variant is dropped.  After another build, winners are
+// kept for kernels that compute the same in the same plans.  This file changes no engine.
 
 import { sha256 } from '../../engine/files.js';
 import { backendOf } from '../backend/backend.js';

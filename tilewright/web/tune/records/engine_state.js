@@ -1,5 +1,6 @@
-// What the tuner keeps of an engine while the page lives, in one object. Input: an engine.  Output: its object, always the same one, also
-// after the engine was restarted in a new worker. device_record.js, persist.js, pace.js and guard.js set its fields.
+// What the tuner keeps of an engine while the page lives, in one object.
+// Input: an engine.  Output: its object, always the same one, also after the engine was restarted in a new worker. device_record.js,
+// persist.js, pace.js and guard.js set its fields.
 
 /** The tuner's side of one engine of the page. */
 class Tuned {

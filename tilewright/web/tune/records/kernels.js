@@ -1,6 +1,6 @@
-// Reads the parts of a bundle's list of kernels (docs/bundle.md) that the tuner needs. Input: the file's bytes.  Output: the list, in which
-// every kernel has buffers and stages, or a `bundle-corrupt` error.
-// The device's record and the trials of both kinds of devices read the list, each without the others' code.
+// Reads the parts of a bundle's list of kernels (docs/bundle.md) that the tuner needs.
+// Input: the file's bytes.  Output: the list, in which every kernel has buffers and stages, or a `bundle-corrupt` error. The device's
+// record and the trials of both kinds of devices read the list, each without the others' code.
 
 import { count, readJson, requireForm } from '../../engine/bundle.js';
 

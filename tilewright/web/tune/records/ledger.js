@@ -1,5 +1,5 @@
-// The session's knowledge of a bundle's kernels: which candidates are offered, tried, measured and in use. Input: the device's record,
-// offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
+// The session's knowledge of a bundle's kernels: which candidates are offered, tried, measured and in use.
+// Input: the device's record, offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
 
 /** Candidates with these verdicts must never run again. @type {Tune.Verdict[]} */
 export const BAD = ['wrong', 'trapped', 'hung'];

@@ -1,6 +1,6 @@
-// Checks data from servers and from lists of static builds: binary frames, and the forms of messages that the tuner relies on. Input: data
-// from outside.  Output: the same data, or a frame's header and payload; an error for any other form.  Tiles and scratch are not checked
-// here, since a trial checks them.
+// Checks data from servers and from lists of static builds: binary frames, and the forms of messages that the tuner relies on.
+// Input: data from outside.  Output: the same data, or a frame's header and payload; an error for any other form.  Tiles and scratch are
+// not checked here, since a trial checks them.
 //
 //    frame: header length (u32, little-endian), header (JSON, UTF-8), payload
 
@@ -75,7 +75,7 @@ export function decode(frame) {
   try {
     if (4 + length > bytes.length) throw new Error('it is cut off');
     const header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(4, 4 + length)));
-    if (Object(header) !== header) throw new Error('its header is no object');
+    if (Object(header) !== header) throw new Error('its header is not an object');
     return { header, payload: bytes.slice(4 + length) };
   } catch (error) {
     throw new EngineError('network', `A frame of ${bytes.length} bytes is not a message: ${error instanceof Error ? error.message : error}`,

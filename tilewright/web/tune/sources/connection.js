@@ -1,7 +1,8 @@
-// The connection to a source of candidates, which reconnects with exponential backoff and lists all tried candidates; and the queue of
-// candidates to try. Input: a source, a function that makes the hello, the forecast.  Output: classes, candidates, kernels that are done;
-// the last error after ATTEMPTS failures.  The queue asks the source until it has enough candidates to choose from.  A slow or lost source
-// does not delay candidates that have arrived.
+// The connection to a source of candidates, and the queue of candidates to try.  A lost connection is opened again, after longer and longer
+// pauses, with the list of candidates that were tried.
+// Input: a source, a function that makes the hello, the forecast.  Output: classes, candidates, kernels that are done; the last error after
+// ATTEMPTS failures.  The queue asks the source until it has enough candidates to choose from.  A slow or lost source does not delay
+// candidates that have arrived.
 
 import { EngineError } from '../../engine/errors.js';
 import { sleep, unless } from '../loop/pace.js';

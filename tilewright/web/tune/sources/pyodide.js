@@ -53,7 +53,7 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
     async open(hello) {
       const [manifest, compiling] = await Promise.all([inspect(bundle, { key }), start()]);
       if (manifest.digest !== hello.digest) {
-        throw new EngineError('bundle-version', 'The bundle was built anew since the page loaded it', 'Load the page again', { found: manifest.digest, expected: hello.digest });
+        throw new EngineError('bundle-version', 'The bundle was rebuilt after the page had loaded it', 'Load the page again', { found: manifest.digest, expected: hello.digest });
       }
       const { tool } = compiling.started;
       if (tool !== manifest.tool) {

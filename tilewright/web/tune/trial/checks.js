@@ -1,5 +1,6 @@
-// Checks a kernel by its results in the memory of a trial, on any device.  Input: the operations of the memory (`Tune.Bench`).  Output:
-// expected results with their tolerance; a sentence about what is wrong with a kernel, or ''.
+// Checks a kernel by its results in the memory of a trial, on any device.
+// Input: the operations of the memory (`Tune.Bench`).  Output: expected results with their tolerance; a sentence about what is wrong with a
+// kernel, or ''.
 
 import { allowed, difference, filled, isFloat, spread } from './inputs.js';
 

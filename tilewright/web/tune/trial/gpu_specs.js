@@ -1,5 +1,5 @@
-// Reads the facts of a kernel specification for a trial on WebGPU from the bundle's files, as specs.js does for WebAssembly. Input: the
-// list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  Schedules are not considered.
+// Reads the facts of a kernel specification for a trial on WebGPU from the bundle's files, as specs.js does for WebAssembly.
+// Input: the list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  Schedules are not considered.
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';

@@ -1,6 +1,6 @@
-// Timing in the trial worker on WebGPU: warm-up, rough times, and pairs of times of two kernels. Input: kernels; for pairs they must be
-// warm.  Output: milliseconds of a kernel; pairs of times.  A submission runs a kernel many times. It is timed by timestamps if the device
-// has them, otherwise by waiting for it.
+// Timing in the trial worker on WebGPU: warm-up, rough times, and pairs of times of two kernels.
+// Input: kernels; for pairs they must be warm.  Output: milliseconds of a kernel; pairs of times.  A submission runs a kernel many times.
+// It is timed by timestamps if the device has them, otherwise by waiting for it.
 
 import { yieldNow } from './yielding.js';
 import { resolution } from './clock.js';

@@ -1,5 +1,5 @@
-// A trial's own device and memory on WebGPU, apart from the model's: runs kernels there and reports their results. Input: facts of a
-// specification, kernels.  Output: results; what was overwritten.
+// A trial's own device and memory on WebGPU, apart from the model's: runs kernels there and reports their results.
+// Input: facts of a specification, kernels.  Output: results; what was overwritten.
 //
 // Layout, in words: the trap word, then the kernel's buffers, with canaries before and after each region.  For each input set an image on
 // the device has the memory's contents before a run: it is copied before each check, and compared afterwards, without the output.

@@ -1,6 +1,6 @@
-// Test inputs for kernels, and the comparison of two kernels' results. Input: a buffer's description, the name of an input set, a seed.
-// Output: the buffer's contents, the same for the same arguments; or a sentence about how a result differs.  Work on large buffers yields
-// to other work in between (yielding.js).
+// Test inputs for kernels, and the comparison of two kernels' results.
+// Input: a buffer's description, the name of an input set, a seed. Output: the buffer's contents, the same for the same arguments; or a
+// sentence about how a result differs.  Work on large buffers yields to other work in between (yielding.js).
 //
 //     random    usual magnitudes; also used for timing
 //     edge      whole rows of zeros, both signs, tiny and large numbers, a few denormals; ends of integer ranges

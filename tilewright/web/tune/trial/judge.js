@@ -1,6 +1,6 @@
-// Judges candidates in a worker with its own memory, apart from the model's. Input: requests of trials.js; the memory and the clock of a
-// device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each candidate, or an error if something fails before the candidate runs.  If
-// a kernel hangs, the page terminates the worker.
+// Judges candidates in a worker with its own memory, apart from the model's.
+// Input: requests of trials.js; the memory and the clock of a device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each candidate, or
+// an error if something fails before the candidate runs.  If a kernel hangs, the page terminates the worker.
 
 import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
 import { allowed, arrayOf, difference, isFloat } from './inputs.js';

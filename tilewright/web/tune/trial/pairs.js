@@ -1,6 +1,6 @@
-// Sequential test: measures pairs of times until it is clear which of two kernels is faster. Input: a function that measures one pair, a
-// time limit.  Output: verdict, ratio (first over second), interval.  A winner is measured again with new pairs only, since the best of
-// many candidates is partly lucky (winner's curse).  No clock is read here.
+// Sequential test: measures pairs of times until it is clear which of two kernels is faster.
+// Input: a function that measures one pair, a time limit.  Output: verdict, ratio (first over second), interval.  A winner is measured
+// again with new pairs only, since the best of many candidates is partly lucky (winner's curse).  No clock is read here.
 
 import { judged, median, SURE } from './statistics.js';
 

@@ -1,6 +1,6 @@
-// Reads a trial's facts about a kernel specification from the bundle's files. Input: the list of kernels, plan images, the model's memory
-// if shared.  Output: `SpecFacts`: buffers and how to fill them, scalars, slot and tiles of the bundle's own kernel.  Schedules are not
-// considered.
+// Reads a trial's facts about a kernel specification from the bundle's files.
+// Input: the list of kernels, plan images, the model's memory if shared.  Output: `SpecFacts`: buffers and how to fill them, scalars, slot
+// and tiles of the bundle's own kernel.  Schedules are not considered.
 
 import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
 import { requireCounts } from '../../engine/bundle.js';

@@ -1,5 +1,5 @@
-// Robust estimates from paired times of two kernels. Input: pairs of times, each measured back to back.  Output: the ratio with a
-// confidence interval, infinite if undecided.
+// Robust estimates from paired times of two kernels.
+// Input: pairs of times, each measured back to back.  Output: the ratio with a confidence interval, infinite if undecided.
 //
 // The estimate is the Hodges-Lehmann centre of the rounds' log ratios.  The interval is that of Wilcoxon's signed-rank test.  Outliers, for
 // example from a busy core, hardly move either.

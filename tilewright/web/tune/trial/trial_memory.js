@@ -1,5 +1,5 @@
-// The trial worker's own memory, apart from the model's: runs kernels there and checks their effects. Input: facts of a specification,
-// kernels.  Output: results; a sentence about what is wrong with a kernel, or ''.
+// The trial worker's own memory, apart from the model's: runs kernels there and checks their effects.
+// Input: facts of a specification, kernels.  Output: results; a sentence about what is wrong with a kernel, or ''.
 //
 // Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out of bounds.  The
 // memory grows as kernels need.

@@ -1,5 +1,6 @@
-// The page's side of the trial worker: starts it, pauses it, and replaces it if it hangs. Input: facts of a specification and a candidate.
-// Output: a verdict on the candidate; or a `host` error if no trial was possible: no worker, no memory, unreadable facts.
+// The page's side of the trial worker: starts it, pauses it, and replaces it if it hangs.
+// Input: facts of a specification and a candidate. Output: a verdict on the candidate; or a `host` error if no trial was possible: no
+// worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
 import { launchWorker } from '../../engine/start_worker.js';
