@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import threading
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_penalties_and_biases(call: Any) -> None:
     assert ids("--logit-bias", f"{plain[0]}=-100", "--logit-bias", "7=100") == [7] * 8
     assert len(set(ids("--frequency-penalty", 50))) == 8
     assert len(set(ids("--presence-penalty", 50))) == 8
+
+
+def test_a_schema(call: Any, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+              "additionalProperties": False}  # fmt: skip
+    file.write_text(json.dumps(schema))
+    found = call("generate", "--chat", "--prompt", "a", "--schema", file, "--json").json
+    assert set(json.loads(found["text"])) == {"ok"}
+    assert found["ended"] == "end"
+    for text, word in (("[]", "object"), ("{", "cannot be read"), ('{"not": {}}', "not supported")):
+        file.write_text(text)
+        found = call("generate", "--prompt", "a", "--schema", file, "--json")
+        assert (found.code, word in found.json["error"]["message"]) == (2, True)
+    assert call("generate", "--prompt", "a", "--schema", tmp_path / "none", "--json").code == 2
 
 
 def test_chat_in_one_call(call: Any) -> None:

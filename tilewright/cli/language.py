@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -80,6 +81,10 @@ LogitBias = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Start the random choice from this number.")]
+Schema = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write an answer that fits this JSON schema."),
+]
 Stops = Annotated[
     list[str] | None,
     typer.Option("--stop", help="End the answer at this text. You can repeat this option."),
@@ -120,6 +125,7 @@ def generate(
     logit_bias: LogitBias = None,
     seed: Seed = 0,
     stop: Stops = None,
+    schema: Schema = None,
     context: Context = None,
     weights: WeightBits = None,
     host: Host = "wasmtime",
@@ -135,11 +141,12 @@ def generate(
         frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
         logit_bias=_biases(logit_bias or ()),
     )  # fmt: skip
+    fits = None if schema is None else _schema(schema)
     with _opened(model, host, threads, context, weights, cache, as_json) as lm:
         if chat:
-            answer = lm.chat(_messages(system, prompt), most, stop or (), **choice)
+            answer = lm.chat(_messages(system, prompt), most, stop or (), schema=fits, **choice)
         else:
-            answer = lm.generate(prompt, most, stop or (), **choice)
+            answer = lm.generate(prompt, most, stop or (), schema=fits, **choice)
         with _interrupts(answer):
             code = _shown(answer, None if as_json else _write)
     if not as_json:
@@ -349,6 +356,17 @@ def _choice(**choice: Unpack[SamplingOptions]) -> SamplingOptions:
 
     Sampling(**choice)
     return choice
+
+
+def _schema(file: Path) -> dict[str, object]:
+    """Raises UsageError."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError, RecursionError) as cause:
+        raise UsageError(
+            f"--schema {file} cannot be read: {cause}"[:300],
+            hint="Give a file with a JSON schema, which is an object",
+        ) from cause
 
 
 def _biases(given: Sequence[str]) -> dict[int, float]:

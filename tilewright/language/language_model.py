@@ -17,6 +17,7 @@ from tilewright.bundle import Bundle
 from tilewright.frontend.language import LOGITS
 from tilewright.language.assets import SpeechFacts, TextAssets, text_assets
 from tilewright.language.cache_session import Stopped
+from tilewright.language.json_schema import JsonSchema, SchemaMatcher, SchemaMatchers
 from tilewright.language.logprobs import TokenLogprob, token_logprob
 from tilewright.language.recording_session import RecordingSession
 from tilewright.language.recordings import Recording, samples_of
@@ -87,13 +88,13 @@ class Completion(TextAnswer):
 
     def __init__(
         self, model: LanguageModel, prompt: Sequence[int], most: int, choice: Sampling,
-        stops: Sequence[str], logprobs: int | None,
+        stops: Sequence[str], logprobs: int | None, matcher: SchemaMatcher | None,
     ) -> None:  # fmt: skip
         super().__init__(stops)
         self.prompt, self.most = prompt, most
         self.logprobs: list[TokenLogprob] = []
         self.reused = 0
-        self._model, self._choice, self._top = model, choice, logprobs
+        self._model, self._choice, self._top, self._matcher = model, choice, logprobs, matcher
 
     def __repr__(self) -> str:
         how = f"ended: {self.ended}" if self.ended else "not ended"
@@ -109,7 +110,7 @@ class Completion(TextAnswer):
             if logits is None:
                 self.ended = "stopped"
                 return
-            token = choose(logits, text)
+            token = choose(logits, text, self._matcher.allowed() if self._matcher else None)
             self._add(token)
             text.append(token)
             if self._top is not None:
@@ -117,10 +118,15 @@ class Completion(TextAnswer):
             if token in model.vocabulary.ends:
                 self.ended = "end"
                 return
+            if self._matcher:
+                self._matcher.take(token)
             piece = model.vocabulary.piece(token)
             if is_new and piece:  # a new text has no space before its first word
                 piece, is_new = piece.removeprefix(b" "), False
             yield piece
+            if self._matcher and self._matcher.is_complete:
+                self.ended = "end"
+                return
         self.ended = "most"
 
 
@@ -139,6 +145,7 @@ class Language:
         self.kind: Kind = (
             "speech" if facts.speech else "encoder-decoder" if facts.starts else "decoder"
         )
+        self.schemas = SchemaMatchers(self.vocabulary)
         self._template = ChatTemplate(facts.template, facts.texts) if facts.template else None
 
     @classmethod
@@ -249,7 +256,8 @@ class LanguageModel:
 
     def complete(
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
-        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, schema: JsonSchema | None = None,
+        **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """The text that follows the prompt; the arguments are those of `generate`.
 
@@ -257,26 +265,28 @@ class LanguageModel:
         """
         if self.kind != "decoder":
             raise self.language.refusal("go on with a text")
-        return self.generate(prompt, most, stop, logprobs, **choice)
+        return self.generate(prompt, most, stop, logprobs, schema, **choice)
 
     def generate(
         self, prompt: str, most: int = 256, stop: str | Sequence[str] = (),
-        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, schema: JsonSchema | None = None,
+        **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """What a model writes from the prompt, in which names of control tokens mean these.
 
         most: the largest number of new tokens;  stop: texts that end it
         logprobs: whether the answer tells how likely its tokens were, and how many others it names
+        schema: a JSON schema, which an answer that has come to its end fits
         choice: how tokens are chosen: temperature (0: always the likeliest), top_k, top_p, min_p,
         penalty, recent, seed, frequency_penalty, presence_penalty, logit_bias (by id)
 
         Raises UsageError.
         """
-        return self._answer(self.vocabulary.encode(prompt), most, stop, logprobs, choice)
+        return self._answer(self.vocabulary.encode(prompt), most, stop, logprobs, schema, choice)
 
     def _answer(
         self, prompt: Sequence[int], most: int, stop: str | Sequence[str], logprobs: int | None,
-        choice: SamplingOptions,
+        schema: JsonSchema | None, choice: SamplingOptions,
     ) -> Completion:  # fmt: skip
         if self.kind == "speech":
             raise self.language.refusal("read text")
@@ -285,19 +295,26 @@ class LanguageModel:
         if logprobs is not None and logprobs < 0:
             raise UsageError(f"there are no {logprobs} likeliest tokens", hint="Ask for 0 or more")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if schema is not None and any(stops):
+            raise UsageError(
+                "a stop text would cut the JSON of a schema",
+                hint="Leave out the stop texts: the answer ends with its JSON", option="stop",
+            )  # fmt: skip
         sampling = Sampling(**choice)
         sampling.check_ids(self.vocabulary.words)
-        return Completion(self, prompt, most, sampling, stops, logprobs)
+        matcher = None if schema is None else self.language.schemas.matcher(schema)
+        return Completion(self, prompt, most, sampling, stops, logprobs, matcher)
 
     def chat(
         self, messages: Sequence[Message], most: int = 1024, stop: str | Sequence[str] = (),
-        logprobs: int | None = None, **choice: Unpack[SamplingOptions],
+        logprobs: int | None = None, schema: JsonSchema | None = None,
+        **choice: Unpack[SamplingOptions],
     ) -> Completion:  # fmt: skip
         """The answer to messages; the other arguments are those of `complete`.
 
         Raises UsageError for a model without a template, InputError for messages that it refuses.
         """
-        return self._answer(self.language.prompt(messages), most, stop, logprobs, choice)
+        return self._answer(self.language.prompt(messages), most, stop, logprobs, schema, choice)
 
     def transcribe(
         self, recording: Recording, language: str = "", task: str = "transcribe"

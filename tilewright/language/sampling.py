@@ -78,9 +78,12 @@ class Sampler:
         self._counts: Counter[int] = Counter()
         self._bias = _table(choice.logit_bias)
 
-    def __call__(self, logits: Array, ids: Sequence[int]) -> int:
-        """ids: the text so far, prompt and answer"""
-        token = self._chosen(self._adjusted(logits.astype(np.float64), ids))
+    def __call__(self, logits: Array, ids: Sequence[int], allowed: Array | None = None) -> int:
+        """ids: the text so far, prompt and answer;  allowed: which tokens may come, None: all"""
+        values = self._adjusted(logits.astype(np.float64), ids)
+        if allowed is not None:
+            values[~allowed] = -np.inf
+        token = self._chosen(values)
         self._counts[token] += 1
         return token
 

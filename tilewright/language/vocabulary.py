@@ -66,13 +66,16 @@ class Vocabulary:
         """
         _check_unicode(text)
         text = self.control.sealed(text) if special else text
-        with _told("cannot cut this text"):
-            whole = text.translate(stand_ins or {})
-            found: list[int] = self._tokenizer.encode(whole, add_special_tokens=False).ids
-        ids = [token for each in found for token in self._meant(each)]
+        ids = self.cut(text.translate(stand_ins or {}))
         begin, close = self.facts.begin, self.facts.close
         ids = ids if begin is None or ids[:1] == [begin] else [begin, *ids]
         return ids if close is None or ids[-1:] == [close] else [*ids, close]
+
+    def cut(self, text: str) -> list[int]:
+        """Ids of a text alone, in which only seals mean control tokens.  Raises InvalidModel."""
+        with _told("cannot cut this text"):
+            found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [token for each in found for token in self._meant(each)]
 
     def _meant(self, token: int) -> list[int]:
         """A seal's own token; for a control token that the merges of a text's words give, ids of

@@ -42,6 +42,9 @@ COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
 #: The name, in the state of the app's lifespan, of an `asyncio.Event`: the server is ending.
 ENDING = "ending"
 
+#: Fields of a request by the options that they become, where the names differ.
+OPTIONS = {"schema": "response_format"}
+
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +77,7 @@ class ChatModel(Protocol):
 
     def chat(
         self, messages: Sequence[Mapping[str, str]], most: int, stop: Sequence[str],
-        logprobs: int | None, **choice: Unpack[TokenChoice],
+        logprobs: int | None, schema: Mapping[str, object] | None, **choice: Unpack[TokenChoice],
     ) -> ChatAnswer: ...  # fmt: skip
 
 
@@ -193,10 +196,16 @@ class _Answering(Response):
         choice = of.choice | {"seed": of.choice["seed"] + index}
         try:
             answer = self._model.chat(
-                of.messages, min(of.most or most, most), of.stop, logprobs=of.logprobs, **choice
+                of.messages,
+                min(of.most or most, most),
+                of.stop,
+                logprobs=of.logprobs,
+                schema=of.schema,
+                **choice,
             )
         except (InputError, UsageError) as error:
-            param = str(error.facts.get("option", "messages"))
+            option = str(error.facts.get("option", "messages"))
+            param = OPTIONS.get(option, option)
             raise ChatError(f"{error.message}. {error.hint}", param) from error
         if len(answer.prompt) > most:
             raise _too_long(f"{len(answer.prompt)} tokens", most)

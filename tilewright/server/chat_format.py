@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict
+from typing import Literal, Protocol, TypedDict
 
 import msgspec
 
@@ -60,6 +60,20 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     tool_calls: object = None
 
 
+class _NamedSchema(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked of a schema is always strict."""
+
+    schema: dict[str, object]
+    name: object = None
+    description: object = None
+    strict: object = None
+
+
+class _ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _NamedSchema | None = None
+
+
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -84,6 +98,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    response_format: _ResponseFormat | None = None
 
     audio: object = None
     function_call: object = None
@@ -93,7 +108,6 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     parallel_tool_calls: object = None
     prediction: object = None
     reasoning_effort: object = None
-    response_format: object = None
     tool_choice: object = None
     tools: object = None
     verbosity: object = None
@@ -119,7 +133,6 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "verbosity": ("medium",),
@@ -142,6 +155,7 @@ class TokenChoice(TypedDict):
 class ChatRequest:
     """A request.  most: of new tokens, None: as many as fit;  count: of answers
     logprobs: whether answers tell how likely their tokens were, and how many others they name
+    schema: what answers fit, None: anything
     """
 
     model: str
@@ -150,6 +164,7 @@ class ChatRequest:
     stop: Sequence[str]
     count: int
     logprobs: int | None
+    schema: Mapping[str, object] | None
     choice: TokenChoice
     is_stream: bool
     with_usage: bool
@@ -191,10 +206,20 @@ def chat_request(body: bytes) -> ChatRequest:
         stop=stop,
         count=1 if found.n is None else found.n,
         logprobs=(found.top_logprobs or 0) if found.logprobs else None,
+        schema=_schema(found.response_format),
         choice=_choice(found),
         is_stream=bool(found.stream),
         with_usage=found.stream_options is not None and found.stream_options.include_usage,
     )
+
+
+def _schema(found: _ResponseFormat | None) -> Mapping[str, object] | None:
+    if found is None or found.type == "text":
+        return None
+    if found.type == "json_object":
+        return {"type": "object"}
+    _check(found.json_schema is not None, "response_format.json_schema", "a schema")
+    return found.json_schema.schema if found.json_schema else None
 
 
 def _unsupported(name: str) -> ChatError:
