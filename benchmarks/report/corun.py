@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.records import Record, Records, Stored, by, rows
 from benchmarks.report.charts import COLOURS, frontier
 from benchmarks.report.page import Answer, Page, Section, count, over
-from benchmarks.report.tables import paragraphs, shown, table
+from benchmarks.report.tables import paragraphs, shown, table, told
 from tilewright.elastic.policy.sequential_test import PROMISED
 
 OURS = "tilewright"
@@ -31,6 +31,9 @@ POINT = ("policy", "max_slowdown")
 MEASURES = ("p99", "service_p99", "normal_share")
 #: Policies beside ours in the tables.
 OTHERS = ("priority", "streams", "miriam")
+#: Columns of ours: under the least and under the largest bound.
+OWN = ("setting", "refused at", "bound", "p99", "normal", "largest bound", "p99 there",
+       "normal there")  # fmt: skip
 #: Fewer points of ours make no frontier.
 FRONTIER = 3
 
@@ -77,17 +80,30 @@ def named(setting: Sequence[Any]) -> str:
 
 def corun(record: Record) -> str:
     """Tuned kernels, then the naive ones of Miriam's setting."""
-    head = ["setting", "refused at", "bound", "p99", "normal", "largest bound", "p99 there"]
-    head += ["normal there", *(f"{p}: {what}" for p in OTHERS for what in ("p99", "normal"))]
-    lines: dict[bool, list[list[str]]] = {False: [], True: []}
+    tuned, others, naive = list[list[str]](), list[list[str]](), list[list[str]]()
     for setting, (found, refused) in sorted(settings(record).items(), key=_order):
-        if ours(found) or refused:
-            said = dict(zip(SETTING, setting, strict=True))
-            lines[said["kernels"] == "naive"].append(_line(said, found, refused))
-    parts = [table(head, lines[False])] if lines[False] else []
-    if lines[True]:
-        parts += ["Naive kernels, as Miriam has them:", table(head, lines[True])]
+        if not ours(found) and not refused:
+            continue
+        said = dict(zip(SETTING, setting, strict=True))
+        name, alone = _short(said), {r["policy"]: r for r in found}
+        own = [name, *_own(found, refused)]
+        if said["kernels"] == "naive":
+            naive.append([*own, *_beside(alone, OTHERS)])
+            continue
+        tuned.append([*own, *_beside(alone, OTHERS[:1])])
+        if any(policy in alone for policy in OTHERS[1:]):
+            others.append([name, *_beside(alone, OTHERS[1:])])
+    parts = [table(_head(OWN, OTHERS[:1]), tuned)] if tuned else []
+    if others:
+        parts += ["Policies that keep no bound, where they ran in the same setting:",
+                  table(_head(OWN[:1], OTHERS[1:]), others)]  # fmt: skip
+    if naive:
+        parts += ["Naive kernels, as Miriam has them:", table(_head(OWN, OTHERS), naive)]
     return paragraphs(*parts)
+
+
+def _head(own: Sequence[str], policies: Sequence[str]) -> list[str]:
+    return [*own, *(f"{policy}: {what}" for policy in policies for what in ("p99", "normal"))]
 
 
 def _order(setting: tuple[tuple[Any, ...], object]) -> tuple[Any, ...]:
@@ -112,16 +128,28 @@ def ours(found: Sequence[Stored]) -> list[Stored]:
     return sorted(own, key=lambda r: float(r["max_slowdown"]))
 
 
-def _line(said: dict[str, Any], found: Sequence[Stored], refused: Sequence[float]) -> list[str]:
-    """Ours under the least and under the largest bound, then policies that take none."""
+def _short(said: dict[str, Any]) -> str:
+    """Without what the table says of all its lines: their kernels, and the usual card."""
+    return named([*(said | {"kernels": "", "gpu": _other_card(said["gpu"])}).values()])
+
+
+def _other_card(gpu: object) -> object:
+    return "" if gpu == CARD else gpu
+
+
+def _own(found: Sequence[Stored], refused: Sequence[float]) -> list[str]:
+    """Bounds that are refused; ours under the least and under the largest other one."""
     own = ours(found)
-    said |= {"kernels": "", "gpu": "" if said["gpu"] == CARD else said["gpu"]}
     below = [f"{b:g}" for b in refused if not own or b < own[0]["max_slowdown"]]
-    cells = [named([*said.values()]), ", ".join(below)]
-    alone = {r["policy"]: r for r in found}
+    cells = [", ".join(below)]
     for point in ((*own, {})[0], (own[-1] if own[1:] else {})):
         cells += [shown(point, "max_slowdown:.4g"), *_measured(point)]
-    return [*cells, *(cell for policy in OTHERS for cell in _measured(alone.get(policy, {})))]
+    return cells
+
+
+def _beside(alone: Mapping[str, Stored], policies: Sequence[str]) -> list[str]:
+    """Policies that take no bound."""
+    return [cell for policy in policies for cell in _measured(alone.get(policy, {}))]
 
 
 def _measured(point: Stored) -> list[str]:
@@ -182,7 +210,6 @@ def _kept(record: Record) -> tuple[int, int]:
 def verdict(records: Records) -> str:
     record = _latest(records)
     kept, ran = _kept(record)
-    over_bound, requests = (sum(r[key] for r in _bounded(record)) for key in ("over_bound", "n"))
     refused = sum(r.get("error", {}).get("code") == "admission-refused" for r in record["rows"])
     pairs = _compared(record)
     (own, other), (work, more) = (
@@ -190,14 +217,21 @@ def verdict(records: Records) -> str:
         for key in ("service_p99", "normal_share")
     )
     return (
-        f"The critical model's bound was kept in {kept} of {ran} runs, that is, at most one "
-        f"request in a hundred exceeded it; {refused} more were refused beforehand. Over all runs "
-        f"{over_bound:,} of {requests:,} requests exceeded it ({over_bound / requests:.1%}). A "
-        f"run of fewer than 100 requests fails by a single one. Under its tightest accepted "
-        f"bound, p99 from a request's begin is "
-        f"{own:.2f} times the time alone (median of {len(pairs)} settings), and normal models do "
-        f"{work:.2f} of the possible work; with stream priorities it is {other:.2f} times, and "
-        f"{more:.2f}."
+        f"A critical model's bound was kept in {kept} of {ran} runs; {refused} bounds were refused "
+        f"beforehand. Under the tightest accepted bound its p99 is {own:.2f} times the time alone "
+        f"(median of {len(pairs)} settings), while normal models do {work:.2f} of the possible "
+        f"work; with stream priorities it is {other:.2f} times, while they do {more:.2f}."
+    )
+
+
+def kept(records: Records) -> str:
+    """What counts as kept, and how many requests exceeded their bound in all."""
+    record = _latest(records)
+    over_bound, requests = (sum(r[key] for r in _bounded(record)) for key in ("over_bound", "n"))
+    return (
+        "A run keeps its bound if at most one request in a hundred exceeds it, so a run of fewer "
+        f"than 100 requests fails by a single one. Over all runs {over_bound:,} of {requests:,} "
+        f"requests exceeded it ({told(over_bound / requests, '.1%')})."
     )
 
 
@@ -214,6 +248,7 @@ def answers(records: Records) -> list[Answer]:
 
 
 PAGE = Page("corun", "Models that share a GPU", verdict, answers, (
+    Section("", "When a bound is kept", "Of the runs on the card that was measured last.", kept),
     Section("corun.policies", "Every setting",
             "A critical model and normal ones ([workloads](../../docs/workloads.md)). p99: the "
             "critical model's time from its begin, as a multiple of its time alone, which was "

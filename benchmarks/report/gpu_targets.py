@@ -128,10 +128,20 @@ def lines(records: Records) -> list[list[str]]:
 
 
 def _measured(head: Sequence[str], found: Sequence[list[str]]) -> str:
-    """Without the targets that nothing was measured of, but their names."""
-    empty = [line[0] for line in found if set(line[2:]) <= {DASH}]
+    """The places where a target was measured, with its figure there; of targets that were measured
+    nowhere the names."""
+    what, must_be, *places = head
+    names = [f"{place}: " for place in places] if len(places) > 1 else [""]
+    lines, empty = [], []
+    for target, limit, *cells in found:
+        known = [name + cell for name, cell in zip(names, cells, strict=True) if cell != DASH]
+        if known:
+            lines.append([target, limit, "; ".join(known)])
+        else:
+            empty.append(target)
     said = f"Not measured, or not in one run: {'; '.join(empty)}." if empty else ""
-    return paragraphs(table(head, [line for line in found if line[0] not in empty]), said)
+    last = "measured" if len(places) > 1 else places[0]
+    return paragraphs(table([what, must_be, last], lines), said)
 
 
 def browsers(records: Record) -> str:

@@ -6,7 +6,7 @@ Input: the records of tuning/: headroom, withheld and forecast.  Output: the pag
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
 from benchmarks.optimum import NEAR, POOR
@@ -14,7 +14,7 @@ from benchmarks.records import Record, Records, Stored, by, rows, values
 from benchmarks.report.charts import bars
 from benchmarks.report.page import Answer, Page, Section, over
 from benchmarks.report.spaces import short
-from benchmarks.report.tables import DASH, Columns, crossed, listed, paragraphs, table, told
+from benchmarks.report.tables import DASH, Columns, listed, paragraphs, table, told
 
 #: Rounds of a session that never reached its goal count as this many in a median: more than any.
 NEVER = 10**9
@@ -40,20 +40,38 @@ def _placed(found: Sequence[Stored]) -> list[Stored]:
     return [{**r, "place": ", ".join(filter(None, p))} for r, p in zip(found, places, strict=True)]
 
 
+#: Heads of `_spread`.
+SPREAD = ("models", "mean", "least", "most")
+
+
+def _spread(ratios: Iterable[float]) -> list[str]:
+    """How many, their geometric mean, the least and the most."""
+    found = list(ratios)
+    spread = (geometric_mean(found), min(found), max(found))
+    return [str(len(found)), *(f"{ratio:.2f}" for ratio in spread)]
+
+
 def headroom(record: Record) -> str:
     """Models, then sessions, then kernels whose default has less than 97 %."""
     text = []
     if models := _placed(rows(record, part="model")):
-        places = by(models, "place").values()
-        means = [f"{geometric_mean(r['headroom'] for r in of):.2f}" for of in places]
-        text += [
-            "How many times as fast a model is with the fastest candidate of each kernel:",
-            crossed(models, "model", "place", "headroom:.2f", ["geometric mean", *means]),
+        lines = [
+            [*place, *_spread(r["headroom"] for r in of)]
+            for place, of in by(models, "place").items()
         ]
-    sessions = _placed(rows(record, part="session"))
-    for (seconds,), found in sorted(by(sessions, "seconds").items()):
-        said = f"How many times as fast it is after a session of {seconds:.0f} seconds:"
-        text += [said, crossed(found, "model", "place", "gain:.2f")]
+        text += [
+            "How many times as fast models are with the fastest candidate of each kernel:",
+            table(["browser", *SPREAD], sorted(lines)),
+        ]
+    if sessions := _placed(rows(record, part="session")):
+        lines = [
+            [place, f"{seconds:.0f}", *_spread(r["gain"] for r in of)]
+            for (seconds, place), of in sorted(by(sessions, "seconds", "place").items())
+        ]
+        text += [
+            "How many times as fast they are after a session:",
+            table(["browser", "seconds", *SPREAD], lines),
+        ]
     text += _poor(sessions)
     kernels = rows(record, part="kernel")
     below = sorted((r for r in kernels if r["share"] < NEAR), key=lambda r: float(r["share"]))
@@ -123,8 +141,8 @@ STAGES = ("prepare", "incumbent", "build", "look", "warm", "check", "pairs", "co
 def withheld(record: Record) -> str:
     """By browser, start, order and budget: how many sessions came within 3 % of the best."""
     head = ["browser", "class", "start", "order", "time for tuning", "97 % reached by"]
-    head += ["rounds: median", "longest", "seconds: median", "kB: median", "share at the start"]
-    head += ["at the end: median", "least"]
+    head += ["trials until then: median", "most", "seconds: median", "kB: median"]
+    head += ["share at the start", "at the end: median", "least"]
     lines = []
     groups = by(record["rows"], "host", "device", "start", "order", "budget")
     for (*key, budget), found in sorted(groups.items()):

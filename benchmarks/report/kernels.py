@@ -1,21 +1,23 @@
 """Page: kernels against the peak of the processor, and threads.
 
-Input: the records of wasm/: kernels, near_peak and threads.  Output: the page, SVG bars.
+Input: the records of wasm/: kernels, gemm, near_peak and threads.  Output: the page, SVG bars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import geometric_mean
 
 from benchmarks.records import Record, Records, by, values
 from benchmarks.report.charts import bars
 from benchmarks.report.page import Answer, Page, Section, over
-from benchmarks.report.tables import Columns, listed, told
+from benchmarks.report.tables import Columns, listed, table, told
 
 LARGE, SMALL = ("K0", "K1"), ("K2", "K3")
 MODELS = ("roberta-base", "mobilenet_v2")
 KERNELS: Columns = {
-    "kernel (M×K×N)": lambda r: f"{r['kernel']} {r['shape'].replace('x', '×')}", "browser": "host",
+    "kernel": "kernel", "sizes": lambda r: r["shape"].removeprefix("1x").replace("x", "×"),
+    "browser": "host",
     "fastest run, GFLOP/s": "gflops:.1f", "peak, GFLOP/s": "peak_gflops:.1f",
     "share of the peak, fastest run": "share_of_peak:.0%",
     "share of the peak, median of undisturbed rounds": "share_of_peak_quiet:.0%",
@@ -35,6 +37,28 @@ THREADS: Columns = {
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     rows = [(f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"]) for r in record["rows"]]
     yield "wasm.kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
+
+
+#: Groups of products of wasm.gemm, as the page names them.
+PRODUCTS = {
+    "kernel": "K0 to K3", "square": "squares, 16 to 1024", "rows": "1 to 8 rows by 768×768",
+    "gemv": "one row or column", "tall": "tall, wide or deep", "narrow": "1 to 10 columns",
+    "odd": "sizes that are multiples of nothing", "shallow": "depth of 1 to 8",
+    "bits": "4-bit weights 4096×4096, and f32", "transposed": "transposed operands",
+    "chain": "100 small products in a row",
+}  # fmt: skip
+
+
+def products(record: Record) -> str:
+    """A line per group: the mean and the least share of the peak in each browser."""
+    hosts = sorted({r["host"] for r in record["rows"]})
+    head = ["products", "cases", *(f"{h}: {what}" for h in hosts for what in ("mean", "least"))]
+    lines = []
+    for (group,), found in by(record["rows"], "group").items():
+        shares = [values({"rows": found}, "share_of_peak", host=host) for host in hosts]
+        cells = [told(f(of), ".0%") for of in shares for f in (geometric_mean, min)]
+        lines.append([PRODUCTS[group], str(len(shares[0])), *cells])
+    return table(head, lines)
 
 
 def near_peak(record: Record) -> str:
@@ -87,6 +111,10 @@ PAGE = Page("kernels", "Kernels and threads on the processor", verdict, answers,
     Section("wasm.kernels", "Kernels of nnJIT",
             "Products on one thread. The peak is that of a kernel that only multiplies and adds in "
             "registers, measured in the same round.", KERNELS, charts),
+    Section("wasm.gemm", "Products of every aspect ratio",
+            "Shares of the peak of the same run, fastest runs on one thread; means are geometric. "
+            "Products of one row or column, of few rows and of little depth are bound by memory.",
+            products),
     Section("wasm.near_peak", "K0 and K1 against the peak",
             "Several schedules and the multiply-add peak by turns on one thread: medians of rounds "
             "in which the peak before and after was undisturbed, and the fastest runs of all.",

@@ -22,9 +22,7 @@ FRONT: Columns = {
     "kind of connection": "kind", "from networks": "networks:,", "held at once": "held:,",
     "opened in all": "connections:,", "/healthz, median, ms": "health_median_ms:.2f",
     "/healthz, p95, ms": "health_p95_ms:.1f", "/healthz, longest, ms": "health_most_ms:.1f",
-    "requests of /healthz": "probes", "memory before, MB": "before_bytes*1e-6:.1f",
-    "memory at most, MB": "peak_bytes*1e-6:.1f", "memory afterwards, MB": "after_bytes*1e-6:.1f",
-    "log, bytes": "log_bytes:,",
+    "memory before, MB": "before_bytes*1e-6:.1f", "memory at most, MB": "peak_bytes*1e-6:.1f",
 }  # fmt: skip
 
 
@@ -62,7 +60,8 @@ def answers(records: Records) -> list[Answer]:
 PAGE = Page("server", "The server under load and attack", verdict, answers, (
     Section("serving.front", "A server under silent connections",
             "Attackers hold as many connections as they can and connect again when the server ends "
-            "them, from one network or each from its own; meanwhile another client asks /healthz.",
+            "them, from one network or each from its own; meanwhile another client asks /healthz "
+            "200 times.",
             FRONT),
     Section("serving.sockets", "Tuning sockets under load",
             "Many clients at once; of two processes each is killed again and again.", SOCKETS),

@@ -18,6 +18,8 @@ Column = str | Callable[[Stored], str]
 Columns = Mapping[str, Column]
 
 DASH = "–"
+#: With more columns, a table of one or two rows is turned: a line per column.
+MOST_COLUMNS = 8
 #: What a number looks like in a cell: a column of these is right-aligned.
 NUMBER = re.compile(r"[*≥≤±+-]*[\d.]|never|refused|inf")
 
@@ -36,9 +38,12 @@ def _rule(cells: Sequence[str]) -> str:
 
 
 def listed(rows: Iterable[Stored], columns: Columns, *below: Sequence[str]) -> str:
-    """A line per row, then those `below`."""
+    """A line per row, then those `below`; a line per column where few rows have many."""
     lines = [[shown(row, column) for column in columns.values()] for row in rows]
-    return table([*columns], [*lines, *below])
+    if below or len(lines) > 2 or len(columns) <= MOST_COLUMNS:
+        return table([*columns], [*lines, *below])
+    head, *turned = zip(columns, *lines, strict=True)
+    return table(head, [line for line in turned if any(cell != DASH for cell in line[1:])])
 
 
 def crossed(

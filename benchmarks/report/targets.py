@@ -24,9 +24,9 @@ Size = Callable[[Stored], Figure]
 Source = TypeVar("Source")
 
 LEGEND = (
-    "A column is a browser with a number of threads. Bold: misses the target. In brackets: the "
-    "number of cases. 0 or inf: Tilewright failed where the other engine ran. –: not measured, or "
-    "not all of it in one run."
+    "A figure is of one thread of a browser unless it names more, or of the server; what is not "
+    "named was not measured, or not all of it in one run. Bold: misses the target. In brackets: "
+    "the number of cases. 0 or inf: Tilewright failed where the other engine ran."
 )
 #: What stands for a record that is not there.
 NOTHING: Record = {"rows": []}
@@ -48,7 +48,7 @@ class Place:
 
     def __init__(self, records: Records, browser: str = "", threads: int = 0) -> None:
         self.records, self.browser, self.threads = records, browser, threads
-        self.name = f"{browser}, {threads}" if browser else "server"
+        self.name = (browser or "server") + (f", {threads} threads" if threads > 1 else "")
         self.peers = Table(records.get("peers.browsers", NOTHING)["rows"], browser, threads)
 
     def rows(self, name: str, **where: Any) -> list[Stored]:

@@ -36,8 +36,10 @@ def test_a_setting_has_a_line_with_the_least_and_the_largest_bound() -> None:
         {**ROW, "max_slowdown": b, "error": {"code": "admission-refused"}} for b in (1.01, 9)
     ]
     text = corun.corun({"rows": [*ROWS, *refused]})
-    assert "| MDTB-A, 8 SMs | 1.01 | 1.05 | 1.03 | 0.90 | 1.6 | 1.40 | 0.95 | 0.90 |" in text
-    _, said, naive = text.split("\n\n")
+    assert "| MDTB-A, 8 SMs | 1.01 | 1.05 | 1.03 | 0.90 | 1.6 | 1.40 | 0.95 |" in text
+    _, beside, streams, said, naive = text.split("\n\n")
+    assert beside.startswith("Policies that keep no bound")
+    assert streams.splitlines()[-1] == "| MDTB-A, 8 SMs | 0.90 |"
     assert said.startswith("Naive kernels")
     assert naive.splitlines()[-1] == "| MDTB-A, 30 SMs | 1.05 | 1.03 | 0.90 |"
 

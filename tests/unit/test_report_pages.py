@@ -46,6 +46,14 @@ def test_columns_that_say_nothing_are_left_out_and_numbers_stand_right() -> None
     assert mean == "| mean | 2.0 |  |"
 
 
+def test_few_rows_of_many_columns_are_turned() -> None:
+    columns: tables.Columns = {f"c{n}": "ms:.1f" for n in range(9)}
+    made = tables.listed(RECORD["rows"][:2], {"case": "host", **columns, "none": "none"})
+    head, rule, *lines = made.splitlines()
+    assert (head, rule) == ("| case | x | y |", "| --- | ---: | ---: |")
+    assert lines == [f"| c{n} | 0.5 | 2.0 |" for n in range(9)]
+
+
 def test_lines_of_a_key_crossed_with_another() -> None:
     made = tables.crossed(RECORD["rows"], "case", "host", "ms:.1f").splitlines()
     assert made[0] == "| case | x | y |"
