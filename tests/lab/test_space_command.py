@@ -168,7 +168,7 @@ def test_classes(capsys: Capture) -> None:
 
 
 def test_the_page_about_spaces_tells_the_counts_of_this_code() -> None:
-    page = (ROOT / "docs" / "spaces.md").read_text()
+    page = (ROOT / "docs" / "paper-spaces.md").read_text()
     rows = re.findall(r"^\| ((?:wasm|webgpu)-[^ ]+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) >= 10
     for id, cells in rows:
@@ -195,7 +195,7 @@ def test_the_stored_counts_are_of_this_code() -> None:
 
 @pytest.mark.nightly
 def test_the_page_about_spaces_tells_all_readings(capsys: Capture) -> None:
-    page = (ROOT / "docs" / "spaces.md").read_text()
+    page = (ROOT / "docs" / "paper-spaces.md").read_text()
     told = {
         tuple(cell.strip() for cell in row.split("|"))
         for row in re.findall(r"^\| ((?:bytes|elements) \|.*) \|$", page, re.MULTILINE)
