@@ -185,7 +185,7 @@ class _Walk:
                 continue
             m = self.twins[n]
             if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
-                raise self.refusal(n, m, "is computed by another op at the other size")
+                raise self.refusal(n, m, "is computed by another op at another size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
                 # A node made by a rewrite has no source; its reader's source is used.
                 self.sources.setdefault(i, n.source or self.sources.get(n, NOWHERE))
@@ -208,11 +208,11 @@ class _Walk:
         if n.constant and m.constant:
             self.constants[n, m] = None
         elif self.twins.setdefault(n, m) is not m:
-            raise self.refusal(n, m, "is one at the bound and two at the other size")
+            raise self.refusal(n, m, "is one at the bound and two at another size")
 
     def _mark(self, n: Node, m: Node) -> None:
         if (n.dtype, n.rank) != (m.dtype, m.rank):
-            raise self.refusal(n, m, "has another dtype or rank at the other size")
+            raise self.refusal(n, m, "has another dtype or rank at another size")
         own = tuple(self._axis(n, m, a, b) for a, b in zip(n.shape, m.shape, strict=True))
         if any(own) and self.axes.setdefault(n, own) != own:
             raise self.refusal(n, m, "depends on it in two different ways")
@@ -239,7 +239,7 @@ class _Walk:
             case _:
                 same = a == b
         if not same:
-            raise self.refusal(n, m, "has other attributes at the other size")
+            raise self.refusal(n, m, "has other attributes at another size")
 
     def _views(self, n: Node, m: Node) -> None:
         """Raises ShapeError unless a node's views read the same elements at every size."""
@@ -278,7 +278,7 @@ class _Walk:
                 }
                 ours = (i.substitute(shorter) for i in operand_indices(n, tuple(map(index, here))))
                 if tuple(ours) != operand_indices(m, tuple(map(index, there))):
-                    raise self.refusal(n, m, "reads its operand in another order at the other size")
+                    raise self.refusal(n, m, "reads its operand in another order at another size")
 
     def _scan(self, n: Node, a: Scan, m: Node) -> None:
         b = of_kind(m.op, Scan, "the twin of a loop is none", node=m)
@@ -317,7 +317,7 @@ class _Walk:
         """The dependence of a literal that is `x` at the bound and `y` at the size of the probe."""
         bound, size, number = self.probe.bound, self.probe.size, self.probe.number
         if not (isfinite(x) and isfinite(y)):
-            raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
+            raise self.refusal(n, m, f"is the number {x} at one size and {y} at another")
         times = round(x / bound)
         if (x, y) == (times * bound, times * size):
             return Follow(number, times)
@@ -325,7 +325,7 @@ class _Walk:
         pairs = ((x, bound), (y, size))
         if n.dtype.is_float and times and all(abs(v * k * times - 1) < ROUNDING for v, k in pairs):
             return Follow(number, times, over=True)
-        raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
+        raise self.refusal(n, m, f"is the number {x} at one size and {y} at another")
 
 
 #: Ops that have a digest of their values.
@@ -379,7 +379,7 @@ _WAYS = {
     "is a loop whose body depends on it": "Give the body tensors of fixed size",
     "has an axis that is not a multiple of it":
         "Keep axes multiples of it: let the input have what is padded or joined",
-    "reads its operand in another order at the other size":
+    "reads its operand in another order at another size":
         "Keep the dimension an axis of its own: do not reshape it together with others",
     "is a constant with other values at another size":
         "Make an input of what is computed from the size, such as a mask",

@@ -85,7 +85,7 @@ class Stepper:
     def span(self, s: For) -> range:
         span = range(self.at(s.begin), self.at(s.end), s.step)
         if not span and s.at_least_once:
-            raise CompilerBug(f"loop {s.var} promised to run")
+            raise CompilerBug(f"loop {s.var} must run at least once")
         return span
 
     def stmt(self, s: Stmt) -> None:

@@ -396,7 +396,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "top": "the fastest candidates, at most 5, the winner of an earlier visit among them: "
         "number, and time of the default over its time, three digits",
         "gold": "answer to a question, if one was asked: two candidates and the ratio of their "
-        "times; the order of the two is known, or one is a candidate of the crowd",
+        "times; the order of the two is known, or one is a candidate that devices voted for",
     },
     "bye": {},
 }
@@ -417,7 +417,7 @@ KEPT: Mapping[str, str] = {
     "counts": "whether the votes count: not after a wrong answer to a gold question",
     "proven": "whether the source answered a gold question right that day",
     "top": "the votes: number of a candidate, and time of candidate 0 over its time",
-    "answers": "the same of candidates of the crowd that the server asked for",
+    "answers": "the same for voted candidates that the server asked about",
 }
 
 NEVER = (

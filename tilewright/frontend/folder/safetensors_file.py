@@ -91,7 +91,7 @@ def _tensor(name: str, entry: object, rest: Array, file: str) -> StoredTensor:
         raise _damaged(file, f"the tensor {name!r} lies at {ends}, of {len(rest)} bytes"[:200])
     if (ends[1] - ends[0]) * 8 != prod(shape) * BITS[dtype]:
         raise _damaged(
-            file, f"the tensor {name!r} of {dtype} and the shape {shape} has "
+            file, f"the tensor {name!r} of {dtype} with the shape {shape} cannot have "
             f"{ends[1] - ends[0]} bytes",
         )  # fmt: skip
     return StoredTensor(name, dtype, tuple(shape), rest[ends[0] : ends[1]])

@@ -1,6 +1,6 @@
-// The kernels of a model on a GPU, the bundle's own that the device can run and their replacements; and the dispatches of a plan, made once.
-// Input: texts, a device, the plan's steps as in docs/bundle-wgsl.md.  Output: pipelines by slot, bindings, a block of numbers for each step; or a
-// typed error.  Nothing is run here.
+// The kernels of a model on a GPU, the bundle's own and their replacements, and the dispatches of each plan, which are made once.
+// Input: texts, a device, the plan's steps as in docs/bundle-wgsl.md.  Output: pipelines by slot; bindings and a block of numbers for each
+// step; or a typed error.  Nothing is run here.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';

@@ -26,7 +26,7 @@ export function openText({ tokenizer, language }) {
   const { name, template = null, texts, ends, begin = null, close = null, starts = [], pieces } = Object(description);
   const isId = (/** @type {unknown} */ id) => Number.isInteger(id) && /** @type {number} */ (id) >= 0;
   if (![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || ![ends, starts].every(Array.isArray) || ![...ends, ...starts, begin ?? 0, close ?? 0].every(isId) || !KINDS.includes(pieces)) {
-    throw new EngineError('invalid-model', `${LANGUAGE} does not have the form of docs/language-models.md`, HINT);
+    throw new EngineError('invalid-model', `${LANGUAGE} does not have the form that docs/bundle.md describes`, HINT);
   }
   /** @type {Language.Pieces} */
   let table;

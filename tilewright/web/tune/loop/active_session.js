@@ -1,9 +1,9 @@
-// The active part of a tuning session, while no other session tunes its bundle: opens its tools, tries candidates, checks and stores the
-// results.
-// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels; and plain data about its kernels
-// for the `start` event and the summary.  Times and gains of kernels are from their trials: warm, alternating, on one thread. The latency
-// of the whole model is from the page's own runs if there were enough, else from extra runs. tuner.js decides when the session begins and
-// ends.
+// The active part of a tuning session: opens its tools, tries candidates, checks and stores the results.  No other session tunes the bundle
+// meanwhile; tuner.js decides when this part begins and ends.
+// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels; data about its kernels for the
+// `start` event and the summary.
+// Times and gains of kernels come from their trials: warm, alternating, on one thread.  The latency of the whole model comes from the page's
+// own runs if there were enough, else from extra runs.
 
 import { EngineError } from '../../engine/errors.js';
 import { backendOf } from '../backend/backend.js';
