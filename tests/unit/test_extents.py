@@ -353,7 +353,7 @@ def cache(folder: Path) -> Path:
 @pytest.mark.parametrize("name", ["reference", "c", "wasm"])
 def test_a_state_is_read_as_far_as_a_run_says(name: str, tmp_path: Path) -> None:
     model, states = cache(tmp_path), {"k": "kn"}
-    with pytest.raises(ShapeError, match="two at the other size") as caught:
+    with pytest.raises(ShapeError, match="two at another size") as caught:
         compile_model(model, Options(extents={"n": ROOM}, states=states, targets=("wasm", "c")))
     assert f"such as {ROOM - 1}" in caught.value.hint
     options = Options(extents={"n": ROOM - 1}, states=states, targets=("wasm", "c"))

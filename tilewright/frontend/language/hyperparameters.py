@@ -49,7 +49,7 @@ class Hyperparameters:
         """Raises UnsupportedOp for numbers of heads or a width that are not supported."""
         if self.heads % self.kv_heads or self.head % 2:
             raise UnsupportedOp(
-                f"{self.heads} query heads and {self.kv_heads} key heads of {self.head} numbers are "
-                "not supported",
+                f"{self.heads} query heads and {self.kv_heads} key heads of {self.head} numbers "
+                "are not supported",
                 architecture=self.name,
             )
