@@ -63,7 +63,8 @@ class Run:
         own = {"date": today(), "commit": self.commit or commit()}
         if key:  # rows may come from different runs, so each says what it is of
             new = [{**row, **own, "cpu": cpu()} for row in rows]
-            kept = [old for old in rows_of(name) if not any(_replaces(r, old, key) for r in new)]
+            stored = stored_rows(name)
+            kept = [old for old in stored if not any(_replaces(row, old, key) for row in new)]
         else:
             new, kept = [dict(row) for row in rows], []
         usual = {"name": name, **own, "machine": machine(), "versions": versions()}
@@ -76,7 +77,7 @@ def _replaces(row: Row, old: Stored, key: Sequence[str]) -> bool:
     return all(old.get(k, row[k]) == row[k] for k in key)
 
 
-def rows_of(name: str) -> list[Stored]:
+def stored_rows(name: str) -> list[Stored]:
     """The rows of results/NAME.json, each with its date, commit and processor; none without it."""
     path = RESULTS / f"{name}.json"
     if not path.exists():

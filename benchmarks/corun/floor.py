@@ -101,7 +101,7 @@ def beside(session: Corun, stamped: Stamped, seconds: float, expected_us: float)
         return timed(stamped, 0, seconds, busy, expected_us)
 
 
-def measured(
+def times_beside(
     critical: Path, normal: Sequence[Path], sms: int, seconds: float
 ) -> Iterator[tuple[str, list[Took]]]:
     settings = partial(Settings, sms=sms, max_slowdown=1e3, measure_seconds=0.5)
@@ -125,12 +125,12 @@ def measured(
         yield KEPT, beside(session, Stamped(session.models.critical[0].model), seconds, expected_us)
 
 
-def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[Row]:
+def measure(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[Row]:
     streams = workload(pair)
     names = [stream.model for stream in (streams.critical[0], *streams.normal)]
     critical, *normal = (built(name, model(name), folder) for name in names)
     middle: list[float] = []
-    for name, found in measured(critical, normal, sms, seconds):
+    for name, found in times_beside(critical, normal, sms, seconds):
         middle = middle or [statistics.median(times) for times in zip(*found, strict=True)]
         row: Row = {"pair": pair, "sms": sms, "beside": name, "n": len(found)}
         for clock, times, unit in zip(
@@ -154,5 +154,5 @@ def main(
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
         for name in pair or [f"MDTB-{letter}" for letter in "ABCD"]:
             for number in sms or (8, 30):
-                for row in rows_of(name, number, seconds, Path(folder)):
+                for row in measure(name, number, seconds, Path(folder)):
                     run.keep(gpu | row, facts={"machine": machine})

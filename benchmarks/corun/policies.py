@@ -154,7 +154,7 @@ def solos(
     return {s.model: us / 1e6 for s, us in critical} | {s.model: 1 / rate for s, rate in normal}
 
 
-def rows_of(pair: Pair, options: RunOptions, sms: int | None) -> Iterator[Row]:
+def under_policies(pair: Pair, options: RunOptions, sms: int | None) -> Iterator[Row]:
     """One policy after the other; curves are measured once."""
     curves: Sequence[Measured] = ()
     critical, normal = pair.parted
@@ -349,7 +349,7 @@ def main(
         for each in pairs_of(options, Path(folder)):
             for number in sms or (None,):
                 rows = list[Row]()
-                for found in rows_of(each, options, number):
+                for found in under_policies(each, options, number):
                     rows.append(found)
                     run.show(found)
                     keep([found])

@@ -71,9 +71,11 @@ def alone(name: str, host: CudaHost, rounds: int) -> Row:
     want = host.run(inputs).outputs
     plan.recorded()()
     device.wait()
-    assert plan.complete == len(plan.steps), plan.complete
+    if plan.complete != len(plan.steps):
+        raise SystemExit(f"{name}: {plan.complete} of {len(plan.steps)} steps are complete")
     for key, got in host.take(inputs).outputs.items():
-        assert got.tobytes() == want[key].tobytes(), (name, key)
+        if got.tobytes() != want[key].tobytes():
+            raise SystemExit(f"{name}: the elastic form gives other bits for {key}")
     once = host.clock(3)[-1]
     times = max(1, min(500, round(RUN_MS / max(once, 1e-3))))
     repeated = plan.recorded(times=times)
@@ -100,6 +102,11 @@ def alone(name: str, host: CudaHost, rounds: int) -> Row:
 def quantiles(times: Sequence[float]) -> dict[str, float]:
     """Microseconds of milliseconds."""
     return {f"p{p}": round(1e3 * quantile(times, p / 100), 2) for p in (50, 99)}
+
+
+def require_running(plan: ElasticPlan, when: str) -> None:
+    if plan.complete:
+        raise SystemExit(f"The kernel ended {when}")
 
 
 def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[Row]:
@@ -132,10 +139,10 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
             for _ in range(4):
                 plan.start(0)
             time.sleep(rng.uniform(2e-4, 1e-3))
-            assert not plan.complete, "the kernel is too short"
+            require_running(plan, "before the request: the kernel is too short")
             busy.append(request())
             normal.wait()
-            assert not plan.complete, "the kernel went on"
+            require_running(plan, "although it had to make room")
             budget.set(EVERYBODY)
         usual = statistics.median(idle)
         yield {

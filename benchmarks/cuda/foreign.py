@@ -189,7 +189,7 @@ class ForeignRow(TypedDict, total=False):
     why: str
 
 
-def rows_of(suite: str, file: File, only: str) -> Iterator[ForeignRow]:
+def measure(suite: str, file: File, only: str) -> Iterator[ForeignRow]:
     kernels = [k for k in file.kernels if not only or k.name == only]
     # a broken function elsewhere in the file must not be held against a kernel
     before = file.compiles(file.made.plain) if kernels else ""
@@ -302,7 +302,7 @@ def main(
                 continue
             start = time.monotonic()
             file = File(path, folder, include or (), headers or ())
-            new = list(rows_of(folder.name, file, only))
+            new = list(measure(folder.name, file, only))
             rows += new
             for row in new:
                 run.show(row)

@@ -26,6 +26,7 @@ import onnx
 import torch
 from torch import nn
 
+from benchmarks.accuracy import require_close
 from benchmarks.common import Run, nvidia_machine, versions
 from benchmarks.cuda.kernels import CUDA
 from benchmarks.models.nets import GROUPS, WIDTHS
@@ -183,9 +184,7 @@ def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> Row:
     model, there = model.cuda(), x.cuda()
     with torch.inference_mode():
         want = model(there).cpu().numpy()
-        error = float(np.abs(got - want).max() / np.abs(want).max())
-        if not error <= TOLERANCE:
-            raise SystemExit(f"{name}: relative error {error}")
+        error = require_close(name, float(np.abs(got - want).max() / np.abs(want).max()), TOLERANCE)
         timers = {
             "ours": host.time,
             "eager": waited(lambda: model(there)),

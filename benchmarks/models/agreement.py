@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime
 import typer
 
+from benchmarks.accuracy import relative_error
 from benchmarks.common import Run
 from benchmarks.options import Hosts
 from tilewright.base.numpy_scalars import Array
@@ -89,9 +90,8 @@ class Agreement:
 
 def compare(model: str, host: str, name: str, got: Array, want: Array) -> Agreement:
     got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
-    norm = np.linalg.norm(want)
-    cosine = float(got @ want / (np.linalg.norm(got) * norm))
-    error = float(np.linalg.norm(got - want) / norm)
+    cosine = float(got @ want / (np.linalg.norm(got) * np.linalg.norm(want)))
+    error = relative_error(got, want)
     return Agreement(model, host, name, error, round(cosine, 9), int(want.size))
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
 
-import numpy as np
-
+from benchmarks.accuracy import relative_error
 from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays
 from benchmarks.peers.session import Session
@@ -276,11 +275,10 @@ def compared(got: Arrays, expected: Arrays) -> tuple[float, str]:
             found = found.transpose(0, 3, 1, 2)  # channels-last engines
         if found.shape != want.shape:
             return math.inf, f"output {name} has shape {found.shape} instead of {want.shape}"
-        norm = float(np.linalg.norm(want.astype(np.float64)))
-        gap = float(np.linalg.norm(found.astype(np.float64) - want.astype(np.float64)))
-        if not math.isfinite(gap):
+        error = relative_error(found, want)
+        if not math.isfinite(error):
             return math.inf, f"output {name} is not finite"
-        worst = max(worst, gap / norm if norm else gap)
+        worst = max(worst, error)
     return worst, ""
 
 

@@ -19,15 +19,17 @@ from typing import Annotated, Literal, TypedDict, cast
 
 import typer
 
-from benchmarks.common import Run, rows_of
-from benchmarks.models import row_kernels
+from benchmarks.common import Run, stored_rows
 from benchmarks.options import BROWSERS, Hosts, among
-from benchmarks.tuning import sweep as sweeps
-from lab.subjects import steps_of, weight_of
+from benchmarks.tuning.candidate_times import (
+    check_candidates,
+    device_here,
+    time_candidates,
+    write_candidates,
+)
+from benchmarks.tuning.subjects import ALL_SUBJECTS
 from tilewright.api.hosts import engine_of
 from tilewright.cli.tools import cpu
-from tilewright.fusion.steps import KernelStep
-from tilewright.graph.node import contract, elementwise
 from tilewright.kernel.form import Attention, Contraction, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass, find
@@ -163,13 +165,6 @@ def families(kernel: Kernel, machine: Machine) -> dict[str, Schedule]:
 # ---- kernels -------------------------------------------------------------------------------------
 
 
-def activated(m: int, k: int, n: int) -> KernelStep:
-    """A product with SiLU as its epilogue."""
-    made = contract("mk,kn->mn", row_kernels.x(m, k), weight_of((k, n), 0))
-    graph = row_kernels.graph_of("silu", elementwise("mul", made, row_kernels.sigmoid(made)))
-    return max(steps_of(graph), key=lambda s: s.kernel.flops)
-
-
 #: Kind of kernel: its kernels.
 KINDS: Mapping[str, Sequence[str]] = {
     "product with weights": (
@@ -185,22 +180,6 @@ KINDS: Mapping[str, Sequence[str]] = {
     "rows": ("softmax", "layer norm", "rms norm", "sum last"),
 }  # fmt: skip
 KIND = {kernel: kind for kind, kernels in KINDS.items() for kernel in kernels}
-SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
-    **sweeps.SUBJECTS,
-    "SiLU 1600x576x64": partial(activated, 1600, 576, 64),
-    "SiLU 240x384x768": partial(activated, 240, 384, 768),
-    "3x3 128>128@28": partial(sweeps.layer, "ResNet-50", "3x3 128>128@28"),
-    "3x3 256>256@14": partial(sweeps.layer, "ResNet-50", "3x3 256>256@14"),
-    "1x1 1024>256@14": partial(sweeps.layer, "ResNet-50", "1x1 1024>256@14"),
-    "1x1 144>24@56": partial(sweeps.layer, "MobileNetV2", "1x1 144>24@56"),
-    "1x1 384>64@14": partial(sweeps.layer, "MobileNetV2", "1x1 384>64@14"),
-    "dw 576>576@14": partial(sweeps.layer, "MobileNetV2", "3x3 dw 576>576@14"),
-    "attention 384": partial(sweeps.row_kernel, "attention 384"),
-    "rms norm": partial(sweeps.row_kernel, "rms norm"),
-    "sum last": partial(sweeps.row_kernel, "sum last"),
-}
-
-
 # ---- sweeps --------------------------------------------------------------------------------------
 
 
@@ -242,15 +221,15 @@ def row(
 
 def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[FamilyRow]:
     """The whole space and all families, on each host."""
-    step = SUBJECTS[name]()
+    step = ALL_SUBJECTS[name]()
     own = families(step.kernel, machine_of(device))
     space = space_of(step.kernel, device)
     schedules = list(dict.fromkeys([own["default"], *space.schedules[1:], *own.values()]))
     with tempfile.TemporaryDirectory(prefix="tilewright-families-") as folder:
-        path = sweeps.written(step, schedules, device, Path(folder) / "bundle")
-        sweeps.check(path)
+        path = write_candidates(step, schedules, device, Path(folder) / "bundle")
+        check_candidates(path)
         for host in hosts:
-            times = sweeps.timed(host, path, len(schedules)).times
+            times = time_candidates(host, path, len(schedules)).times
             found = dict(zip(schedules, times, strict=True))
             yield row(name, host, device, cpu(), found, own)
 
@@ -258,7 +237,7 @@ def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Fami
 def again(rows: Sequence[FamilyRow]) -> Iterator[FamilyRow]:
     """The stored sweeps with the families of today, as far as their schedules are stored."""
     for r in rows:
-        kernel, machine = SUBJECTS[r["kernel"]]().kernel, machine_of(find(r["device"]))
+        kernel, machine = ALL_SUBJECTS[r["kernel"]]().kernel, machine_of(find(r["device"]))
         own = {name: r["shares"].get(str(s)) for name, s in families(kernel, machine).items()}
         known = {name: share for name, share in own.items() if share is not None}
         yield {**r, "families": {**r["families"], **known}}
@@ -274,12 +253,12 @@ def main(
         typer.Argument(help="again: stored sweeps, after a change of the families."),
     ],
     host: Hosts = None,
-    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(ALL_SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     if step == "again":
-        run.save(list(again(cast("list[FamilyRow]", rows_of("tuning.families")))))
+        run.save(list(again(cast("list[FamilyRow]", stored_rows("tuning.families")))))
         return
-    for name in kernel or SUBJECTS:
-        for found in sweep(host or (*BROWSERS, "wasmtime"), name, sweeps.device_here()):
+    for name in kernel or ALL_SUBJECTS:
+        for found in sweep(host or (*BROWSERS, "wasmtime"), name, device_here()):
             print(name, found["host"], found["families"], flush=True)
             run.save([found])

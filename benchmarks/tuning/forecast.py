@@ -23,7 +23,7 @@ from benchmarks.common import Run
 from benchmarks.optimum import POOR
 from benchmarks.options import Models
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import device_here
 from benchmarks.tuning.headroom import KernelRow, short, steps_of, swept_kernels
 from tilewright.tuning.candidate_order import Tunable, compose
 from tilewright.tuning.candidates import Space, space_of
@@ -47,7 +47,7 @@ class Swept:
 
 def sweeps_of(models: Path) -> Iterator[Swept]:
     """The stored sweeps of the class of this machine whose spaces are today's."""
-    device = sweeps.device_here()
+    device = device_here()
     rows = [r for r in swept_kernels(device) if "times" in r]
     for model in sorted({r["model"] for r in rows}):
         spaces = {short(s.kernel): space_of(s.kernel, device) for s in steps_of(model, models)}

@@ -26,7 +26,7 @@ from benchmarks.tuning.sessions import (
 )
 
 
-def sessions(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
+def measure(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
     """Sessions from good defaults: is the tuned model ever the slower one?
 
     Sessions without swaps show the noise between two equal models, and must report no gain.
@@ -65,5 +65,5 @@ def main(
     runs: Runs = 10,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        for row in sessions(host, paths["good"], name, runs, seconds):
+        for row in measure(host, paths["good"], name, runs, seconds):
             run.keep(row)

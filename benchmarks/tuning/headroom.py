@@ -22,12 +22,17 @@ from typing import Annotated, Literal, TypedDict, cast
 
 import typer
 
-from benchmarks.common import Run, rows_of
+from benchmarks.common import Run, stored_rows
 from benchmarks.models.public import PUBLIC, fetched
 from benchmarks.optimum import POOR
 from benchmarks.options import BROWSERS, Hosts, Models, among
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import (
+    check_candidates,
+    device_here,
+    time_candidates,
+    write_candidates,
+)
 from benchmarks.tuning.sessions import TunedKernel, page, speed_ratios, tuned
 from lab.timing import WARM_MS, timer_of, warm_up
 from tilewright.bundle import write
@@ -75,7 +80,7 @@ class KernelRow(TypedDict):
 
 def swept_kernels(device: DeviceClass) -> list[KernelRow]:
     """The stored rows of kernels, of this class."""
-    rows = rows_of("tuning.headroom")
+    rows = stored_rows("tuning.headroom")
     found = [r for r in rows if (r["part"], r["device"]) == ("kernel", device.id)]
     return cast("list[KernelRow]", found)
 
@@ -151,9 +156,9 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
             if len(space.schedules) == 1:
                 rest += hot.share
                 continue
-            path = sweeps.written(hot.step, space.schedules, device, Path(place) / hot.key)
-            sweeps.check(path)
-            times = sweeps.timed(host, path, len(space.schedules)).times
+            path = write_candidates(hot.step, space.schedules, device, Path(place) / hot.key)
+            check_candidates(path)
+            times = time_candidates(host, path, len(space.schedules)).times
             top = min(range(len(times)), key=times.__getitem__)
             best[hot.key] = space.schedules[top]
             own = times[top] / times[0]
@@ -228,8 +233,8 @@ def reached(
         used = kernels[kinds.index(kind)].candidate
         shown = [space.schedules[0], schedule_from_json(row["optimum"]), space.schedules[used]]
         with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
-            path = sweeps.written(step, shown, device, Path(place) / "beside")
-            times = sweeps.timed(host, path, len(shown)).times
+            path = write_candidates(step, shown, device, Path(place) / "beside")
+            times = time_candidates(host, path, len(shown)).times
         own, _, after = (round(min(times) / t, 3) for t in times)
         yield {"kernel": key, "shape": row["shape"], "default": own, "share": after}
 
@@ -246,7 +251,7 @@ def main(
     ] = None,
     models: Models = Path("dist/public"),
 ) -> None:
-    device = sweeps.device_here()
+    device = device_here()
     for name in host or BROWSERS:
         for each in model or PUBLIC:
             if step == "sweep":

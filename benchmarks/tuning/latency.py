@@ -44,7 +44,7 @@ DRAWS = 2000
 Turn = tuple[Sequence[float], Sequence[float]]
 
 
-def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
+def measure(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
     """Turns of inferences alone and beside a tuner, `seconds` of each in all.
 
     every: seconds from one to the next, on average; 0 is one right after the other
@@ -136,4 +136,4 @@ def main(
     every: Annotated[float, typer.Option(help="Mean seconds between inferences.")] = 0.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        run.keep(p95(host, paths["good"], name, seconds, every))
+        run.keep(measure(host, paths["good"], name, seconds, every))

@@ -21,7 +21,7 @@ from tilewright.bundle import open_bundle
 RESTING = 3.0
 
 
-def memory(host: str, path: Path, name: str, seconds: float) -> Row:
+def measure(host: str, path: Path, name: str, seconds: float) -> Row:
     """Megabytes of the browser with a model that has run, while it is tuned, and afterwards."""
     with page(host) as browser:
         model = browser.load(path, threads=1)
@@ -49,4 +49,4 @@ def main(
     seconds: SessionSeconds = 20.0,
 ) -> None:
     with bundles(model, net, shape, ["good"]) as (name, paths):
-        run.keep(memory(host, paths["good"], name, seconds))
+        run.keep(measure(host, paths["good"], name, seconds))

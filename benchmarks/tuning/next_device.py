@@ -18,7 +18,6 @@ from typing import Annotated
 from benchmarks.common import Run
 from benchmarks.options import Host, Runs, SessionSeconds, among
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
     STARTS,
     kernel_bundle,
@@ -26,6 +25,8 @@ from benchmarks.tuning.sessions import (
     speed_ratios,
     visit,
 )
+from benchmarks.tuning.subjects import SUBJECTS
+from benchmarks.tuning.sweep import optimum_of, swept
 from lab.paper_spaces import PAPER
 from lab.subjects import alone
 from lab.timing import turn
@@ -35,14 +36,14 @@ from tilewright.tuning.candidates import space_of
 from tilewright.tuning.relink import relink
 
 
-def start_of(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
+def measure(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
     """The start of the next device of the class, compared with the optimum as default."""
-    step = sweeps.SUBJECTS[name]()
+    step = SUBJECTS[name]()
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         built = kernel_bundle(step, start, Path(folder) / "bundle")
         session, device = visit(host, built, seconds)
         space = space_of(step.kernel, device)
-        optimum = sweeps.optimum_of(sweeps.swept(), host, name, space)
+        optimum = optimum_of(swept(), host, name, space)
         found = {spec: space.schedules[c] for spec, c in session.current.items()}
         relinked, best = Path(folder) / "relinked", Path(folder) / "best"
         write(relink(open_bundle(built), device, found), relinked)
@@ -87,11 +88,11 @@ def firsts(
 def main(
     run: Run,
     host: Host = "chromium",
-    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
     seconds: SessionSeconds = 20.0,
     runs: Runs = 15,
 ) -> None:
     for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(start_of(host, name, first, seconds, runs))
+            run.keep(measure(host, name, first, seconds, runs))

@@ -19,7 +19,7 @@ from benchmarks.common import Run
 from benchmarks.optimum import reached, share_after
 from benchmarks.options import Host, SessionSeconds, among
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import time_candidates, write_candidates
 from benchmarks.tuning.sessions import (
     BUILT,
     STARTS,
@@ -28,27 +28,29 @@ from benchmarks.tuning.sessions import (
     kernel_bundle,
     visit,
 )
+from benchmarks.tuning.subjects import SUBJECTS
+from benchmarks.tuning.sweep import optimum_of, swept
 from lab.paper_spaces import PAPER
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of
 
 
-def session(host: str, name: str, start: str, seconds: float) -> Row:
+def measure(host: str, name: str, start: str, seconds: float) -> Row:
     """One session from one start, then every kernel that was in use, timed against the optimum."""
-    step = sweeps.SUBJECTS[name]()
+    step = SUBJECTS[name]()
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = kernel_bundle(step, start, Path(folder) / "bundle")
         session, device = visit(host, path, seconds)
         space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
-        optimum = sweeps.optimum_of(sweeps.swept(), host, name, space)
+        optimum = optimum_of(swept(), host, name, space)
         before = STARTS[start](step.kernel, machine)
         uses = [Use(0, BUILT), *session.uses]
         listed = [
             optimum,
             *(before if u.candidate == BUILT else space.schedules[u.candidate] for u in uses),
         ]
-        beside = sweeps.written(step, listed, device, Path(folder) / "beside")
-        times = sweeps.timed(host, beside, len(listed)).times
+        beside = write_candidates(step, listed, device, Path(folder) / "beside")
+        times = time_candidates(host, beside, len(listed)).times
     shares = [(use.trials, times[0] / t) for use, t in zip(uses, times[1:], strict=True)]
     return {
         "host": host, "subject": name, "start": start,
@@ -65,10 +67,10 @@ def session(host: str, name: str, start: str, seconds: float) -> Row:
 def main(
     run: Run,
     host: Host = "chromium",
-    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
     start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
     seconds: SessionSeconds = 20.0,
 ) -> None:
     for name in kernel or PAPER:
         for first in start or STARTS:
-            run.keep(session(host, name, first, seconds))
+            run.keep(measure(host, name, first, seconds))

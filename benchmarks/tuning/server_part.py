@@ -15,17 +15,18 @@ from typing import Annotated
 from benchmarks.common import Run
 from benchmarks.options import among
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import device_here
+from benchmarks.tuning.subjects import SUBJECTS
 from lab.paper_spaces import PAPER
 from tilewright.tuning.candidates import build, space_of
 
 
-def server(name: str) -> Row:
+def measure(name: str) -> Row:
     """Makes every candidate of a space once, as a server does between two rounds.
 
     Measures processor time too: on a shared machine, wall time includes others' work.
     """
-    kernel, device = sweeps.SUBJECTS[name]().kernel, sweeps.device_here()
+    kernel, device = SUBJECTS[name]().kernel, device_here()
     start = time.perf_counter()
     space = space_of(kernel, device)
     listing = (time.perf_counter() - start) * 1e3
@@ -47,7 +48,7 @@ def server(name: str) -> Row:
 
 def main(
     run: Run,
-    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
 ) -> None:
     for name in kernel or PAPER:
-        run.keep(server(name))
+        run.keep(measure(name))

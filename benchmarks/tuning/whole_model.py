@@ -28,7 +28,7 @@ from benchmarks.tuning.sessions import (
 )
 
 
-def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: float) -> Row:
+def measure(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: float) -> Row:
     """Tunes all kernels of a model from one start; then compares it with that of good defaults."""
     with page(host) as browser:
         model, session, summary = tuned(browser, paths[start], seconds)
@@ -57,4 +57,4 @@ def main(
 ) -> None:
     with bundles(model, net, shape, list(STARTS)) as (name, paths):
         for first in start or STARTS:
-            run.keep(whole(host, paths, name, first, seconds))
+            run.keep(measure(host, paths, name, first, seconds))

@@ -37,8 +37,14 @@ from benchmarks.optimum import near, reached, trials_at_random
 from benchmarks.options import BROWSERS, Hosts, Models, SessionSeconds, among
 from benchmarks.records import Row
 from benchmarks.tuning import headroom
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import (
+    check_candidates,
+    device_here,
+    time_candidates,
+    write_candidates,
+)
 from benchmarks.tuning.sessions import Trial, evaluation_of, page, tuned
+from benchmarks.tuning.subjects import SUBJECTS
 from lab.paper_spaces import PAPER
 from lab.primitives.table import untuned
 from lab.subjects import alone
@@ -118,9 +124,9 @@ def withheld(
 def swept(host: str, step: KernelStep, device: DeviceClass) -> Swept:
     left = without_default(step.kernel, device)
     with tempfile.TemporaryDirectory(prefix="tilewright-withheld-") as place:
-        path = sweeps.written(step, left, device, Path(place) / "bundle")
-        sweeps.check(path)
-        times = sweeps.timed(host, path, len(left)).times
+        path = write_candidates(step, left, device, Path(place) / "bundle")
+        check_candidates(path)
+        times = time_candidates(host, path, len(left)).times
     return Swept(step, device, left, tuple(times))
 
 
@@ -150,7 +156,7 @@ def session(
         ranked = sorted(range(len(found.left)), key=found.times.__getitem__)
         best = [found.left[n] for n in ranked[:BEST]]
         shown = [*best, found.left[0], schedules[0], *used]
-        path = sweeps.written(step, shown, device, Path(place) / "beside")
+        path = write_candidates(step, shown, device, Path(place) / "beside")
         pages = beside(host, path, len(shown))
     times = [statistics.median(turn) for turn in zip(*pages, strict=True)]
     top = min(times[:BEST])
@@ -197,7 +203,7 @@ def beside(host: str, bundle: Path, count: int) -> list[list[float]]:
     """
     pages = []
     for _ in range(PAGES):
-        times = sweeps.timed(host, bundle, count).times
+        times = time_candidates(host, bundle, count).times
         pages.append([t / times[0] for t in times])
     return pages
 
@@ -207,7 +213,7 @@ def subjects(
 ) -> Iterator[tuple[str, KernelStep]]:
     """Kernels of sweep.py, then the longest ones of public models."""
     for name in kernels:
-        yield name, sweeps.SUBJECTS[name]()
+        yield name, SUBJECTS[name]()
     for model in names:
         with tempfile.TemporaryDirectory(prefix="tilewright-withheld-") as place:
             path = headroom.built(model, models, Path(place) / "plain")
@@ -218,7 +224,7 @@ def subjects(
 def main(
     run: Run,
     host: Hosts = None,
-    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
     model: Annotated[list[str] | None, among(PUBLIC, "Models; repeatable")] = None,
     models: Models = Path("dist/public"),
     start: Annotated[list[str] | None, among(BEGINNINGS, "Repeatable")] = None,
@@ -227,7 +233,7 @@ def main(
     seconds: SessionSeconds = 20.0,
     budget: Annotated[float, typer.Option(help="Share of the time for tuning.")] = 1.0,
 ) -> None:
-    device = sweeps.device_here()
+    device = device_here()
     kernels = kernel or ([] if model else list(PAPER))
     sessions = [
         (first, how, seed)

@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 import typer
 
+from benchmarks.accuracy import require_close
 from benchmarks.common import Run, commit, nvidia_machine
 from benchmarks.options import Models, Other, Rounds
 from benchmarks.peers.cases import CASES, Case, Model
@@ -152,8 +153,7 @@ def compared(sides: Mapping[str, Side], subject: Subject, rounds: int) -> Compar
         loaded = threads.map(lambda side: side.load(subject), sides.values())
         outputs = dict(zip(sides, loaded, strict=True))
     difference = differing(outputs["now"], outputs["before"])
-    if not difference <= subject.tolerance:
-        raise SystemExit(f"{subject.name}: outputs differ by {difference:.2g} of the largest")
+    require_close(subject.name, difference, subject.tolerance)
     usual = max(warmed(side.time, WARM_MS, TURN_MS) for side in sides.values())
     runs = runs_in(TURN_MS, usual)
     times: dict[str, list[float]] = {version: [] for version in sides}

@@ -17,8 +17,8 @@ from typing import Annotated
 from benchmarks.common import Run
 from benchmarks.options import among
 from benchmarks.records import Row
-from benchmarks.tuning.families import SUBJECTS
-from benchmarks.tuning.sweep import repeats
+from benchmarks.tuning.candidate_times import repeats
+from benchmarks.tuning.subjects import ALL_SUBJECTS
 from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -28,7 +28,7 @@ TURNS, RUNS = 7, 3
 
 
 def measure(name: str) -> Row:
-    step, plain = SUBJECTS[name](), "x86"
+    step, plain = ALL_SUBJECTS[name](), "x86"
     (own,) = list(VARIANTS)
     with tempfile.TemporaryDirectory(prefix="tilewright-chained-") as folder:
         hosts = {}
@@ -46,7 +46,7 @@ def measure(name: str) -> Row:
 
 
 def main(
-    run: Run, kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None
+    run: Run, kernel: Annotated[list[str] | None, among(ALL_SUBJECTS, "Kernels; repeatable")] = None
 ) -> None:
-    for name in kernel or SUBJECTS:
+    for name in kernel or ALL_SUBJECTS:
         run.keep(measure(name))

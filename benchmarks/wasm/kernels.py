@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy import relative_error
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Seconds
 from benchmarks.records import Row
@@ -62,7 +63,7 @@ def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> Row:
         models.append(host.load(path, threads=1))
     first = models[0].run(inputs)
     (got,) = first.outputs.values()
-    error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+    error = relative_error(got, expected)
     for model in models:
         warm_up(timer_of(model), WARM_MS)
     rounds: list[Round] = []

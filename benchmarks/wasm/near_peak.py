@@ -23,7 +23,13 @@ from typing import Annotated, cast
 from benchmarks.common import Run
 from benchmarks.options import BROWSERS, Hosts, Seconds, among
 from benchmarks.records import Row
-from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.candidate_times import (
+    check_candidates,
+    device_here,
+    repeats,
+    write_candidates,
+)
+from benchmarks.tuning.subjects import SUBJECTS
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
 from lab.timing import BATCH_MS, WARM_MS, spread, warmed
@@ -69,11 +75,11 @@ def schedules(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSched
 
 def measure(host: str, name: str, seconds: float, folder: Path) -> list[Row]:
     """A row for each schedule."""
-    step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
+    step, device = SUBJECTS[name](), device_here()
     assert isinstance(device.machine, Machine)
     found = schedules(step.kernel, device.machine)
-    path = sweeps.written(step, list(found.values()), device, folder / name)
-    sweeps.check(path)
+    path = write_candidates(step, list(found.values()), device, folder / name)
+    check_candidates(path)
     limit = peak()
     write(limit.contents, folder / f"{name}-peak")
     order: list[tuple[str, Round]] = []
@@ -85,7 +91,7 @@ def measure(host: str, name: str, seconds: float, folder: Path) -> list[Row]:
         while time.monotonic() < end and least(order, found) < ENOUGH:
             for plan, label in enumerate(found):
                 order.append((label, (list(timer(RUNS, plan)), list(top(RUNS)))))
-    flops = step.kernel.flops * sweeps.repeats(step)
+    flops = step.kernel.flops * repeats(step)
     return [
         {
             "host": host,

@@ -25,6 +25,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from benchmarks.accuracy import relative_error, require_close
 from benchmarks.common import Run
 from benchmarks.models.layers import LAYERS, step_of
 from benchmarks.options import Rounds, among
@@ -187,11 +188,9 @@ def inputs_of(path: Path) -> Arrays:
 
 
 def check(model: BrowserModel, one: Made, inputs: Arrays, expected: Arrays) -> float:
-    """The relative error of the output; an AssertionError if it is large."""
+    """The relative error of the output."""
     (got,), (want,) = model.run(dict(inputs)).outputs.values(), expected.values()
-    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-    assert error < TOLERANCE, f"{one.name}: error {error}"
-    return error
+    return require_close(one.name, relative_error(got, want), TOLERANCE)
 
 
 def measure(

@@ -88,18 +88,21 @@ def test_a_row_replaces_the_stored_one_with_its_key(
     run.save([first, first | {"kernel": "K1"}], facts={"more": 5})
     run.keep(first | {"ms": 2})
     common.Run("wasm.passes", writes=False).keep(first | {"ms": 3})
-    assert [(r["kernel"], r["ms"]) for r in common.rows_of("wasm.passes")] == [("K1", 1), ("K0", 2)]
+    assert [(r["kernel"], r["ms"]) for r in common.stored_rows("wasm.passes")] == [
+        ("K1", 1),
+        ("K0", 2),
+    ]
     # a row of a version that did not tell the device goes with the first of its host and kernel
     old = {"host": "x", "kernel": "K"}
     stored = {"date": "", "commit": "", "machine": {"cpu": ""}, "rows": [old]}
     records.write(tmp_path / "tuning.sweep.json", stored)
     for device in ("a", "b", "a"):
         common.Run("tuning.sweep").save([old | {"device": device}])
-    assert [r["device"] for r in common.rows_of("tuning.sweep")] == ["b", "a"]
+    assert [r["device"] for r in common.stored_rows("tuning.sweep")] == ["b", "a"]
     whole = common.Run("wasm.kernels", commit="b")
     whole.save([{"ms": 1}, {"ms": 2}], part="p")
     whole.save([{"ms": 3}], part="p", facts={"commit": "c"})
-    assert [(r["ms"], r["commit"]) for r in common.rows_of("wasm.kernels.p")] == [(3, "c")]
+    assert [(r["ms"], r["commit"]) for r in common.stored_rows("wasm.kernels.p")] == [(3, "c")]
 
 
 def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:

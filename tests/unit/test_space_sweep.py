@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks import optimum
 from benchmarks.report import spaces as report
+from benchmarks.tuning import candidate_times
 from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.subjects import SUBJECTS
 from lab.primitives.table import untuned
 from lab.subjects import matmul_step
 from tilewright.hosts.reference import ReferenceHost
@@ -34,7 +36,7 @@ def record(hosts: tuple[str, ...] = ("x", "y")) -> dict[str, Any]:
         rng = Random(number)
         times = [rng.uniform(2, 3) for _ in space.schedules]
         times[-1 - number] = 1.0
-        timed = sweeps.Timed(times, [9] * len(times))
+        timed = candidate_times.Timed(times, [9] * len(times))
         rows.append(sweeps.row(host, f"{host} 1", "K", step, space, timed))
     return {"rows": rows}
 
@@ -57,9 +59,9 @@ def test_a_sweep_finds_the_fastest_through_noise(seed: int) -> None:
         clock += sum(found)
         return found
 
-    timed = sweeps.sweep(timer, 40)
+    timed = candidate_times.alternate(timer, 40)
     assert sweeps.best_of(timed.times, range(40)) == 7
-    assert timed.rounds[7] == sweeps.ROUNDS - sweeps.WARM_ROUNDS
+    assert timed.rounds[7] == candidate_times.ROUNDS - candidate_times.WARM_ROUNDS
     assert min(timed.rounds) < timed.rounds[7], "those far behind are out early"
     for t, wanted in zip(timed.times, true, strict=True):
         assert t / timed.times[0] == pytest.approx(wanted / true[0], rel=0.06)
@@ -84,9 +86,9 @@ def test_the_arithmetic_of_a_random_order() -> None:
 def test_long_runs_take_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not fewer than the first ones, in which those far behind are dropped."""
     clock = iter(range(10**6))
-    monkeypatch.setattr(sweeps.time, "monotonic", lambda: 1e3 * next(clock))
-    timed = sweeps.sweep(lambda runs, plan: [1.0 + plan] * runs, 4)
-    assert timed.rounds[1:] == [sweeps.FEWEST - sweeps.WARM_ROUNDS, 2, 2]
+    monkeypatch.setattr(candidate_times.time, "monotonic", lambda: 1e3 * next(clock))
+    timed = candidate_times.alternate(lambda runs, plan: [1.0 + plan] * runs, 4)
+    assert timed.rounds[1:] == [candidate_times.FEWEST - candidate_times.WARM_ROUNDS, 2, 2]
 
 
 def test_a_row_tells_ranks_and_shares() -> None:
@@ -170,17 +172,17 @@ def test_a_wrong_candidate_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.M
     step = matmul_step(24, 16, 24)
     start = default_schedule(step.kernel, Machine())
     schedules = [start, untuned(step.kernel, Machine())]
-    bundle = sweeps.written(step, schedules, DEVICE, tmp_path / "bundle")
-    sweeps.check(bundle)
-    monkeypatch.setattr(sweeps, "ReferenceHost", Other)
-    with pytest.raises(AssertionError, match="is off by"):
-        sweeps.check(bundle)
+    bundle = candidate_times.write_candidates(step, schedules, DEVICE, tmp_path / "bundle")
+    candidate_times.check_candidates(bundle)
+    monkeypatch.setattr(candidate_times, "ReferenceHost", Other)
+    with pytest.raises(SystemExit, match="candidate 0: the error is"):
+        candidate_times.check_candidates(bundle)
 
 
 def test_subjects_are_single_kernels_that_have_a_space() -> None:
-    small = [n for n in sweeps.SUBJECTS if "conv" not in n and "wise" not in n]
+    small = [n for n in SUBJECTS if "conv" not in n and "wise" not in n]
     for name in small:
-        step = sweeps.SUBJECTS[name]()
+        step = SUBJECTS[name]()
         space: Space = space_of(step.kernel, DEVICE)
         assert len(space.schedules) > 1, name
         assert sorted(space.order) == list(range(1, len(space.schedules)))

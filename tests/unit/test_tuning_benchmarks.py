@@ -14,7 +14,6 @@ import pytest
 from benchmarks import optimum
 from benchmarks.report import tuning as report
 from benchmarks.tuning import latency, next_device, server_part
-from benchmarks.tuning import sweep as sweeps
 from benchmarks.tuning.sessions import (
     BUILT,
     STARTS,
@@ -86,9 +85,9 @@ def test_one_kernel_bundles_start_as_told(start: str, tmp_path: Path) -> None:
 
 def test_the_server_part_is_counted_per_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     step = matmul_step(24, 16, 24)
-    monkeypatch.setattr(sweeps, "SUBJECTS", {"K": lambda: step})
+    monkeypatch.setattr(server_part, "SUBJECTS", {"K": lambda: step})
     row = server_part.server("K")
-    assert row["candidates"] == len(space_of(step.kernel, sweeps.device_here()).schedules)
+    assert row["candidates"] == len(space_of(step.kernel, server_part.device_here()).schedules)
     assert 0 < row["median_bytes"] <= row["most_bytes"]
 
 
