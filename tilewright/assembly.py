@@ -93,6 +93,7 @@ def contents_of(
             )
             for s in program.states
         ),
+        growth=bundle.GrowthEntry(**asdict(program.growth)) if program.growth else msgspec.UNSET,
         weights=Weights(bytes=stored, memory=program.tensor_bytes if widened else 0),
         kernels=add(blobs, sections.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),

@@ -31,7 +31,7 @@ from tilewright.graph.node import Graph
 from tilewright.graph.passes import Passes
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
-from tilewright.plan import Program
+from tilewright.plan import Growth, Program
 from tilewright.targets import DEFAULT, Code, Target, target
 
 Progress = Callable[[str, int, int], None]
@@ -61,6 +61,7 @@ class Options:
     assets:   further files of the bundle by name, such as tokenizer.json: their contents
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     compact_states: whether WebAssembly's memory holds f32 states as f16
+    growth:   how the memory of states grows with the text, if they can grow
     without:  names of optional passes of targets that do not run
     settings: what targets may be told beyond this, such as "costs", "scratch" and "bank"
     """
@@ -78,6 +79,7 @@ class Options:
     name: str = ""
     schedule: Choose | None = None
     compact_states: bool = False
+    growth: Growth | None = None
     without: frozenset[str] = frozenset()
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -341,9 +343,11 @@ def assemble(
         if options.halves:
             plans = [_rounding(plan) for plan in plans]
         halves = all(target(name).facts.halves for name in options.targets)
+        grows = all(target(name).facts.grows for name in options.targets)
         program, tensors = program_of(
-            plans, options.states, options.extents, halves, options.compact_states
-        )
+            plans, options.states, options.extents, halves, options.compact_states,
+            options.growth if grows else None,
+        )  # fmt: skip
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
         facts = ModelFacts(

@@ -36,8 +36,9 @@ from tilewright.frontend.exports import (
 )
 from tilewright.frontend.folder import FolderModel, is_folder
 from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
-from tilewright.frontend.language import ROWS, Decoder
+from tilewright.frontend.language import LAST, ROWS, Decoder
 from tilewright.frontend.speech import CT2_FILE, SAMPLES, Whisper, WhisperFolder, is_whisper_folder
+from tilewright.plan import Growth
 
 if TYPE_CHECKING:
     from tilewright.language import TextAssets
@@ -50,6 +51,8 @@ DIGESTS = "digests"
 SIZES = (1, 8, 64)
 #: Tokens of prompts and of answers of an encoder-decoder model, if it was trained for as many.
 PROMPTS, ANSWERS = (32, 128, 512), (8, 16, 64, 256)
+#: Tokens by which the memory of caches grows.
+BLOCK = 256
 #: Bits of the numbers in caches that a user can choose.
 CACHES = (16, 32)
 
@@ -205,6 +208,7 @@ def compile_language(
         buckets=options.buckets or _sizes(model),
         states=options.states or model.states,
         compact_states=compact,
+        growth=Growth(LAST, ROWS, BLOCK) if isinstance(model, Decoder | ExportedModel) else None,
         assets={**source.text.files(), **options.assets},
     )
     return compile_model(model, whole, progress)

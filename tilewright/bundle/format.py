@@ -151,6 +151,18 @@ class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
+class GrowthEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """How all states grow, by blocks of `rows` rows of the axis before the last one.
+
+    A run with `last` in the input `input`, in a plan for `n` new rows (the dimension `dim`), needs
+    max(last + 1, n) rows.
+    """
+
+    input: str
+    dim: str
+    rows: int
+
+
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An index that a kernel checks at run time, for its error message: the node, the operator and
     the axis that it belongs to.
@@ -205,11 +217,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     states: tuple[StateEntry, ...] = ()
+    growth: GrowthEntry | msgspec.UnsetType = msgspec.UNSET
     weights: Weights
     kernels: FileRef
     plans: tuple[PlanEntry, ...]
     targets: dict[str, SectionEntry]
     assets: tuple[Asset, ...] = ()
+
+    @property
+    def grown(self) -> GrowthEntry | None:
+        """How the states grow; None if they have a fixed size."""
+        return None if self.growth is msgspec.UNSET else self.growth
+
+    @property
+    def blocks(self) -> int:
+        """The blocks that hold all rows of the states; 0 if they have a fixed size."""
+        growth = self.grown
+        return -(-self.states[0].shape[-2] // growth.rows) if growth else 0
 
     def files(self) -> Iterator[FileRef]:
         """Every file that the manifest names, each content once."""

@@ -35,13 +35,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class LinearFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A target's facts about its memory.
 
-    states:  the address of each state
+    states:  the address of each state; of states that grow, the place in a block
     compact: whether states of f32 are f16 in memory
+    block:   bytes of a block of all states; 0: they have a fixed size
     """
 
     memory: Memory
     states: tuple[int, ...] = ()
     compact: bool = False
+    block: int = 0
 
 
 class PlanPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,17 +60,23 @@ def facts_of(section: SectionEntry) -> LinearFacts:
 
 
 def memory_parts(manifest: Manifest) -> dict[str, int]:
-    """Bytes of the largest linear memory of a bundle by what they are for, with one worker; empty
-    if no target has such a memory."""
+    """Bytes of the largest linear memory of a bundle by what they are for, with one worker and
+    states that have grown as far as they can; empty if no target has such a memory."""
     found = [facts_of(s) for s in manifest.targets.values() if "arena" in s.facts.get("memory", {})]
     if not found:
         return {}
     largest = max(found, key=lambda facts: facts.memory.bytes)
     memory = largest.memory
     weights = manifest.weights.memory or manifest.weights.bytes
-    states = memory.arena - min((*largest.states, memory.arena))
-    rest = memory.bytes - weights - states
-    return {"weights": weights, "states": states, "rest": rest}
+    fixed = 0 if largest.block else memory.arena - min((*largest.states, memory.arena))
+    states = fixed + manifest.blocks * largest.block
+    return {"weights": weights, "states": states, "rest": memory.bytes - weights - fixed}
+
+
+def memory_at_start(manifest: Manifest, section: SectionEntry) -> int:
+    """Bytes that a host with one worker needs at first; `section.memory` is the most."""
+    block = int(section.facts.get("block", 0))
+    return section.memory - max(manifest.blocks - 1, 0) * block
 
 
 def places_of(section: SectionEntry) -> tuple[PlanPlace, ...]:

@@ -23,7 +23,7 @@ from tilewright.api.hosts import HOSTS, Arrays, check_host, open_runner, targets
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required, unknown_name
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.format import MALFORMED
-from tilewright.bundle.linear_memory import memory_parts
+from tilewright.bundle.linear_memory import memory_at_start, memory_parts
 from tilewright.bundle.owned_files import check as check_free
 from tilewright.cli.options import (
     OBJECTIVES,
@@ -392,6 +392,9 @@ def _about(bundle: Bundle) -> dict[str, object]:
             b.variant: b.code.bytes for s in manifest.targets.values() for b in s.builds
         },
         "memory_bytes": max((s.memory for s in manifest.targets.values()), default=0),
+        "memory_start_bytes": max(
+            (memory_at_start(manifest, s) for s in manifest.targets.values()), default=0
+        ),
         "memory_parts": memory_parts(manifest),
         "kernels": max((s.slots for s in manifest.targets.values()), default=0),
         "plans": [

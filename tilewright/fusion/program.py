@@ -29,6 +29,7 @@ from tilewright.fusion.f16_operands import (
     sizes_of_rows,
     with_f16_weights,
 )
+from tilewright.fusion.growing import with_growing_states
 from tilewright.fusion.partials import parts_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
@@ -41,7 +42,7 @@ from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.kernel.tree import walk
-from tilewright.plan import Access, Extent, Plan, Program, State, Step, Tensor, Value
+from tilewright.plan import Access, Extent, Growth, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.depends import dependencies
 
 
@@ -65,11 +66,13 @@ def program_of(
     extents: Mapping[str, int] | None = None,
     halves: bool = False,
     compact_states: bool = False,
+    growth: Growth | None = None,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node with the contents of files.
 
     halves: True if values may be stored as f16 where products round them anyway (f16_operands.py)
     compact_states: True if linear memories hold f32 states as f16 (compact.py)
+    growth: how states are to grow, if they can (growing.py)
 
     `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
     if the shape differs between buckets or depends on an extent.
@@ -81,7 +84,10 @@ def program_of(
     kept_states = tuple(
         replace(s, compact=compact_states and s.dtype == F32) for s in shared.states
     )
-    made = with_compact_buffers(Program(kernels, plans, tuple(shared.tensors), kept_states, kept))
+    made = Program(kernels, plans, tuple(shared.tensors), kept_states, kept)
+    if growth is not None:
+        made = with_growing_states(made, growth)
+    made = with_compact_buffers(made)
     offsets = accumulate((align(t.bytes) for t in made.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(made.tensors, offsets, strict=False))
     return replace(made, tensors=tensors), tuple(shared.stored)

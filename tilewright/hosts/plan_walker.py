@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, open_bundle, sections
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.widening import tensors_of
+from tilewright.hosts.growing_states import from_blocks, into_blocks
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -31,6 +31,7 @@ from tilewright.hosts.tensors import (
     state_number,
 )
 from tilewright.kernel.extents import Count
+from tilewright.kernel.layout import RowBlocks
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
@@ -46,7 +47,7 @@ def program_of(bundle: Bundle) -> Program:
 
     Raises BundleCorrupt, MemoryLimit.
     """
-    manifest = bundle.manifest
+    manifest, growth = bundle.manifest, bundle.manifest.grown
     table = bundle.tensors()
     with reading("the plans and kernels"):
         listed = sections.unpack(bundle.read(manifest.kernels))
@@ -57,7 +58,10 @@ def program_of(bundle: Bundle) -> Program:
             tuple(kernel_from_data(entry.spec) for entry in listed),
             tuple(map(plan_from_data, plans)),
             tuple(Tensor(DTYPES[t.dtype], t.shape) for t in table),
-            tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
+            tuple(
+                State(s.name, in_memory(s.dtype), s.shape, rows=growth.rows if growth else 0)
+                for s in manifest.states
+            ),
             tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
         )
         with checking():
@@ -75,6 +79,17 @@ def program_of(bundle: Bundle) -> Program:
     return program
 
 
+def _layouts(program: Program) -> dict[int, RowBlocks]:
+    """How the rows of each state that grows lie in memory."""
+    return {
+        plan.values[access.value].tensor: buffer.layout
+        for plan in program.plans
+        for step in plan.steps
+        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
+        if isinstance(buffer.layout, RowBlocks)
+    }
+
+
 class PlanHost(ABC):
     """One loaded bundle."""
 
@@ -84,7 +99,11 @@ class PlanHost(ABC):
         program = program_of(self.bundle)
         self._plans, self.kernels = program.plans, program.kernels
         with reading("the states"):
-            self._states = [np.zeros(prod(s.shape), s.dtype.numpy) for s in program.states]
+            self._layouts, manifest = _layouts(program), self.bundle.manifest
+            spans = {n: layout.span(manifest.blocks) for n, layout in self._layouts.items()}
+            self._states = [
+                np.zeros(spans.get(n, s.size), s.dtype.numpy) for n, s in enumerate(program.states)
+            ]
 
     def run(self, inputs: Mapping[str, object]) -> Inference:
         """Runs one inference: outputs by name for inputs by name.  Inputs smaller than the bucket
@@ -109,14 +128,27 @@ class PlanHost(ABC):
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
-        entry = self.bundle.manifest.states[number]
-        return as_declared(entry, self._states[number].reshape(entry.shape))
+        entry, blocks = self.bundle.manifest.states[number], self._parts(number)
+        growth = self.bundle.manifest.grown
+        whole = from_blocks(blocks, entry.shape, growth.rows) if growth else blocks[0]
+        return as_declared(entry, whole.reshape(entry.shape))
 
     def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
-        self._states[number][:] = data.reshape(-1)
+        growth, parts = self.bundle.manifest.grown, self._parts(number)
+        given = into_blocks(data, growth.rows, len(parts)) if growth else [data.reshape(-1)]
+        for part, block in zip(parts, given, strict=True):
+            part[:] = block
+
+    def _parts(self, number: int) -> list[Array]:
+        """A state, in each of its blocks if it grows."""
+        state, layout = self._states[number], self._layouts.get(number)
+        if layout is None:
+            return [state]
+        size, step = layout.size, layout.step
+        return [state[at : at + size] for at in range(0, state.size, step)]
 
     def _value(self, value: Value) -> Array:
         if value.kind == "weight":
@@ -136,7 +168,7 @@ class PlanHost(ABC):
     ) -> None:
         kernel = self.kernels[step.kernel]
         views = [
-            values[access.value][access.offset : access.offset + buffer.size]
+            values[access.value][access.offset : access.offset + buffer.span]
             for access, buffer in zip(step.accesses, kernel.buffers, strict=True)
         ]
         try:

@@ -24,6 +24,7 @@ from wasmtime import _ffi as ffi
 
 from tilewright.base.abi import (
     ABORT,
+    ALIGNMENT,
     CHECK,
     DONE,
     EPOCH,
@@ -47,6 +48,12 @@ from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.linear_memory import PlanPlace, check_image, facts_of, places_of
 from tilewright.bundle.widening import memory_of
+from tilewright.hosts.growing_states import (
+    from_blocks,
+    into_blocks,
+    needed_blocks,
+    used_blocks,
+)
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -103,14 +110,32 @@ class _SharedMemory(wasmtime.SharedMemory):
 
 
 class SharedBytes:
-    """A shared linear memory, read and written by address."""
+    """A shared linear memory, read and written by address.
 
-    def __init__(self, engine: wasmtime.Engine, pages: int) -> None:
-        limits = wasmtime.Limits(pages, pages)
+    most: pages to which it may grow; 0: it has a fixed size
+    """
+
+    def __init__(self, engine: wasmtime.Engine, pages: int, most: int = 0) -> None:
+        limits = wasmtime.Limits(pages, most or pages)
         self.memory = _SharedMemory(engine, wasmtime.MemoryType(limits, shared=True))
         pointer = ctypes.cast(self.memory.data_ptr(), ctypes.c_void_p)
         self._start, self._size = pointer.value or 0, pages * PAGE
         self.lock = threading.Lock()
+
+    def reach(self, size: int) -> None:
+        """Grows to at least `size` bytes.  Raises MemoryLimit, and nothing has changed then."""
+        pages = -(-(size - self._size) // PAGE)
+        if pages <= 0:
+            return
+        try:
+            self.memory.grow(pages)
+        except wasmtime.WasmtimeError as error:
+            raise MemoryLimit(
+                "there is no memory for a longer text",
+                hint="Shorten the text, or free memory and go on",
+                bytes=size, memory=self._size,
+            ) from error  # fmt: skip
+        self._size += pages * PAGE
 
     def write(self, data: bytes | memoryview, address: int) -> None:
         self._inside(address, len(data))
@@ -186,12 +211,14 @@ class WasmtimeHost:
         section = manifest.section(TARGET)
         facts = facts_of(section)
         self.places = places_of(section)
-        self._states, self._compact = facts.states, facts.compact
-        size = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
+        self._states, self._compact, self._block = facts.states, facts.compact, facts.block
+        self._blocks = self._behind = 0
+        end = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
+        size = end + manifest.blocks * facts.block
         if not 0 < size <= MOST_PAGES * PAGE or len(facts.states) != len(manifest.states):
             raise MemoryLimit("the bundle declares an impossible memory size", bytes=size)
         try:
-            self.memory = SharedBytes(self._engine, -(-size // PAGE))
+            self.memory = SharedBytes(self._engine, -(-end // PAGE), -(-size // PAGE))
         except wasmtime.WasmtimeError as error:
             raise MemoryLimit("the model's memory could not be allocated", bytes=size) from error
         self.build = self._pick(section.builds, features, variant)
@@ -201,7 +228,7 @@ class WasmtimeHost:
             at += len(part)
         for place, ref, plan in zip(self.places, self.build.plans, manifest.plans, strict=True):
             image = self.bundle.read(ref)
-            steps, extents = len(plan.steps), len(manifest.extents)
+            steps, extents = len(plan.steps), len(manifest.extents) + bool(facts.block)
             check_image(image, place.address, steps, section.slots, extents)
             self.memory.write(image, place.address)
         refs = (self.build.code, section.programs["driver"])
@@ -221,6 +248,21 @@ class WasmtimeHost:
             threading.Thread(target=worker.serve, args=(number,), daemon=True).start()
         if threads > 1:
             weakref.finalize(self, _stop, self.memory)
+        if facts.block:
+            self._place_blocks(end)
+
+    def _place_blocks(self, behind: int) -> None:
+        """Puts states that grow behind everything else, with memory for the first block."""
+        self._behind = behind
+        for place in self.places:
+            number = len(self.bundle.manifest.extents)
+            self._caller.call("resize", place.address, number, behind // ALIGNMENT)
+        self._grow(1)
+
+    def _grow(self, blocks: int) -> None:
+        """Raises MemoryLimit."""
+        self.memory.reach(self._behind + blocks * self._block)
+        self._blocks = max(self._blocks, blocks)
 
     @staticmethod
     def _pick(
@@ -260,6 +302,7 @@ class WasmtimeHost:
         self, number: int, plan: PlanEntry, place: PlanPlace, inputs: Mapping[str, object]
     ) -> Inference:
         manifest = self.bundle.manifest
+        self._grow(needed_blocks(manifest, plan, inputs))
         for address, data in zip(place.inputs, fit(manifest, plan, inputs), strict=True):
             self.memory.write(data.tobytes(), address)
         for extent, size in enumerate(extents_of(manifest, inputs)):
@@ -270,6 +313,9 @@ class WasmtimeHost:
 
     def reset(self) -> None:
         """Sets all states to zero."""
+        if self._block:
+            self.memory.write(bytes(self._blocks * self._block), self._behind)
+            return
         for number, address in enumerate(self._states):
             size = prod(self.bundle.manifest.states[number].shape)
             self.memory.write(bytes(size * self._kind_of(number).itemsize), address)
@@ -277,20 +323,35 @@ class WasmtimeHost:
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
-        state = self.bundle.manifest.states[number]
-        kind = self._kind_of(number)
-        data = self.memory.read(self._states[number], prod(state.shape) * kind.itemsize)
-        found = np.frombuffer(data, kind).astype(in_memory(state.dtype).numpy)
-        return as_declared(state, found.reshape(state.shape))
+        state, growth = self.bundle.manifest.states[number], self.bundle.manifest.grown
+        kind, count = self._kind_of(number), 0 if growth else prod(state.shape)
+        if growth:
+            count = prod(state.shape) // state.shape[-2] * growth.rows
+        read = (self.memory.read(at, count * kind.itemsize) for at in self._addresses(number))
+        parts = [np.frombuffer(data, kind).astype(in_memory(state.dtype).numpy) for data in read]
+        whole = from_blocks(parts, state.shape, growth.rows) if growth else parts[0]
+        return as_declared(state, whole.reshape(state.shape))
 
     def set_state(self, name: str, value: object) -> None:
-        """Sets a state's contents.  Raises InputError for a wrong shape or type."""
-        number = state_number(self.bundle.manifest, name)
+        """Sets a state's contents.  Raises InputError for a wrong shape or type, MemoryLimit."""
+        number, growth = state_number(self.bundle.manifest, name), self.bundle.manifest.grown
         data = state_array(self.bundle.manifest.states[number], value)
         kind = self._kind_of(number)
         if kind == np.float16:
             data = np.clip(data, -MOST_HALF, MOST_HALF)
-        self.memory.write(data.astype(kind).tobytes(), self._states[number])
+        data = data.astype(kind)
+        if growth:
+            self._grow(used_blocks(data, growth.rows))
+        parts = into_blocks(data, growth.rows, self._blocks) if growth else [data]
+        for part, address in zip(parts, self._addresses(number), strict=True):
+            self.memory.write(part.tobytes(), address)
+
+    def _addresses(self, number: int) -> list[int]:
+        """Where a state begins, in each block if it grows."""
+        place = self._states[number]
+        if not self._block:
+            return [place]
+        return [self._behind + at * self._block + place for at in range(self._blocks)]
 
     def _kind_of(self, number: int) -> np.dtype[Any]:
         """The type of a state's numbers in memory."""

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from tilewright.base.errors import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
-from tilewright.kernel.index import Var, stride
+from tilewright.kernel.index import Index, Var, index, stride
+from tilewright.kernel.layout import RowBlocks
 from tilewright.kernel.quantised import Quantised, of_blocks
 from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
 from tilewright.kernel.spec import Kernel
@@ -78,6 +79,14 @@ class Attention(Form):
     scores: int
     context: int
     total: int
+
+    def moved(self, at: Index, start: Index, key: Var | Index) -> Index:
+        """An index of k or v at key `start + key`, with a constant distance from key to key.
+
+        In a state that grows, all these keys are in one block (`even_keys`).
+        """
+        first = at.substitute({self.keys: start})
+        return first + at.substitute({self.keys: index(key)}) - at.substitute({self.keys: Index()})
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,14 @@ def product(kernel: Kernel) -> Operands | None:
     form = classify(kernel)
     products = (Contraction, BlockContraction, ByteContraction)
     return form.operands if isinstance(form, products) else None
+
+
+def even_keys(kernel: Kernel) -> int:
+    """Keys of an attention at constant distances, from each multiple of this number on: all of
+    them, or those of a block of a state that grows."""
+    form = form_as(kernel, Attention)
+    layouts = (kernel.buffers[load.buffer].layout for load in (form.k, form.v))
+    return min((x.rows for x in layouts if isinstance(x, RowBlocks)), default=form.keys.extent)
 
 
 def in_halves(kernel: Kernel) -> bool:

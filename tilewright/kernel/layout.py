@@ -68,6 +68,25 @@ class Blocks(Layout):
     size: int = 0
 
 
+@dataclass(frozen=True)
+class RowBlocks(Layout):
+    """A state that grows: the rows of all its matrices in blocks of `rows` rows, as the room grows.
+
+    x[m, r, c] at r // rows * step + (m * rows + r % rows) * columns + c
+
+    size: elements of the state in a block;  step: elements from a block to the next one, between
+          which other states lie
+    """
+
+    rows: int
+    size: int
+    step: int
+
+    def span(self, blocks: int) -> int:
+        """Elements from the first to the last, those of other states between them included."""
+        return (blocks - 1) * self.step + self.size
+
+
 ROWS = Rows()
 
 
@@ -96,6 +115,7 @@ _KINDS: dict[str, type[Layout]] = {
     "groups": Groups,
     "taps": Taps,
     "blocks": Blocks,
+    "row-blocks": RowBlocks,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

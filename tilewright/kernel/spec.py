@@ -25,7 +25,7 @@ from tilewright.base.fast_records import computed
 from tilewright.base.scalars import REDUCTIONS, SCALARS
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
-from tilewright.kernel.layout import ROWS, Blocks, Layout
+from tilewright.kernel.layout import ROWS, Blocks, Layout, RowBlocks
 from tilewright.kernel.tree import walk
 
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
@@ -53,6 +53,18 @@ class Buffer:
     halves: bool = False
     loose: str = ""
     compact: bool = False
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last, those of other states between them included."""
+        if not isinstance(self.layout, RowBlocks):
+            return self.size
+        return self.layout.span(self.size // self.layout.size)
+
+    @property
+    def run(self) -> int:
+        """Elements that lie together.  Of states that grow, others' follow."""
+        return self.layout.size if isinstance(self.layout, RowBlocks) else self.size
 
 
 @dataclass(frozen=True)

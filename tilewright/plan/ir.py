@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from tilewright.base.abi import align
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.extents import number_of
-from tilewright.kernel.layout import ROWS, Layout
+from tilewright.kernel.layout import ROWS, Layout, RowBlocks
 from tilewright.kernel.spec import Kernel
 
 #: Kinds of values: set before a run, read after it, used within it, part of the model, or kept from
@@ -173,12 +174,14 @@ class State:
     """A value that outlives a run; it is zero until it is written, and after a reset.
 
     compact: linear memories hold its f32 numbers rounded to f16, between -65504 and 65504
+    rows:    it grows by blocks of this many rows (`Growth`); 0: it has a fixed size
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     compact: bool = False
+    rows: int = 0
 
     @property
     def size(self) -> int:
@@ -186,9 +189,40 @@ class State:
         return prod(self.shape)
 
     @property
+    def each(self) -> int:
+        """Bytes of an element in a linear memory."""
+        return _STORED["f16"] if self.compact else self.dtype.size
+
+    @property
     def bytes(self) -> int:
         """Number of bytes in a linear memory."""
-        return self.size * (_STORED["f16"] if self.compact else self.dtype.size)
+        return self.size * self.each
+
+    @property
+    def blocks(self) -> int:
+        """The most blocks; 0 of a state of a fixed size."""
+        return -(-self.shape[-2] // self.rows) if self.rows else 0
+
+    @property
+    def block(self) -> int:
+        """Elements in a block, of a state that grows."""
+        *matrices, _, columns = self.shape if self.rows else (0, 0)
+        return prod(matrices) * self.rows * columns
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How states grow: all of them by the same blocks of rows, as a run needs them.
+
+    A run with `last` in the input `input` and `n` new rows, the size of the dimension `dim`, needs
+    max(last + 1, n) rows, counted along the axis before the last one.
+
+    rows: of a block
+    """
+
+    input: str
+    dim: str
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -206,18 +240,32 @@ class Extent:
 @dataclass(frozen=True)
 class Program:
     """All that targets need of a model: kernels, plans smallest first, the tables of both kinds of
-    values that plans share, and the run-time extents by their numbers."""
+    values that plans share, the run-time extents by their numbers, and how states grow."""
 
     kernels: tuple[Kernel, ...]
     plans: tuple[Plan, ...]
     tensors: tuple[Tensor, ...] = ()
     states: tuple[State, ...] = ()
     extents: tuple[Extent, ...] = ()
+    growth: Growth | None = None
 
     @property
     def tensor_bytes(self) -> int:
         """Bytes of the weight region; tensors are aligned to cache lines."""
         return max((align(t.offset + t.bytes) for t in self.tensors), default=0)
+
+    @property
+    def block_places(self) -> tuple[tuple[int, ...], int]:
+        """(first byte of each state in a block of a linear memory, bytes of a block); states of a
+        fixed size take no part."""
+        sizes = [align(s.block * s.each) for s in self.states]
+        *places, end = accumulate(sizes, initial=0)
+        return tuple(places), end
+
+    @property
+    def blocks(self) -> int:
+        """The most blocks of states that grow."""
+        return max((s.blocks for s in self.states), default=0)
 
 
 def check(program: Program) -> None:
@@ -240,7 +288,9 @@ def check(program: Program) -> None:
                 _need(value.dtype == buffer.dtype, kernel.name, f"{value} as {buffer}")
                 halves = buffer.halves and value.kind != "weight"
                 _need(value.halves == halves, kernel.name, f"{value} as {buffer}")
-                end = access.offset + buffer.size
+                grows = isinstance(buffer.layout, RowBlocks)
+                _need(grows == _grows(program, value), kernel.name, f"{value} as {buffer}")
+                end = value.size if grows else access.offset + buffer.size
                 _need(0 <= access.offset <= end <= value.size, kernel.name, f"beyond: {access}")
             written = plan.values[step.write.value].kind
             _need(written not in ("input", "weight"), kernel.name, f"writes an {written}")
@@ -256,6 +306,11 @@ def check(program: Program) -> None:
                 _need(value.shape == state.shape, "plan", "another shape of a state")
         for place in (*plan.inputs, *plan.outputs):
             _need(0 <= place < len(plan.values), "plan", "no such input or output")
+
+
+def _grows(program: Program, value: Value) -> bool:
+    known = value.kind == "state" and value.tensor in range(len(program.states))
+    return known and program.states[value.tensor].rows > 0
 
 
 def _need(holds: bool, where: str, what: str) -> None:

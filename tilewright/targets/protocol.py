@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeVar
 
 from tilewright.base.errors import UsageError
 from tilewright.base.sections import File, Section
-from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Taps
+from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, RowBlocks, Taps
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -28,19 +28,22 @@ PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), blocks=
 T = TypeVar("T")
 Mark = Literal["default", "lite", "extended"]
 #: Why only the default schedule of a kernel is tried; "" if others are, too.
-Fixed = Literal["", "extents", "compact"]
+Fixed = Literal["", "extents", "compact", "grows"]
 #: The reason as a sentence.
 FIXED: Mapping[Fixed, str] = {
     "extents": "kernels that end at run time are not tuned (extents): times at one length say "
     "little about another",
     "compact": "kernels that read f16 from a linear memory are not tuned (compact)",
+    "grows": "kernels of states that grow are not tuned (grows)",
 }
 
 
 def fixed(kernel: Kernel) -> Fixed:
     if kernel.extents:
         return "extents"
-    return "compact" if any(b.compact for b in kernel.buffers) else ""
+    if any(b.compact for b in kernel.buffers):
+        return "compact"
+    return "grows" if any(isinstance(b.layout, RowBlocks) for b in kernel.buffers) else ""
 
 
 class Variant(Protocol):
@@ -71,6 +74,7 @@ class Facts:
     group:        the most threads of one tile; 1: one thread computes a tile
     subnormals:   True if f32 numbers below 2^-126 survive arithmetic
     halves:       True if values may be stored as f16
+    grows:        True if the memory of states may grow by blocks
     banks:        True if large weights may be in buffers of their own (the setting `bank`)
     packing:      the layouts of weights that it wants
     """
@@ -82,6 +86,7 @@ class Facts:
     group: int = 1
     subnormals: bool = True
     halves: bool = False
+    grows: bool = False
     banks: bool = False
     packing: Packing = PACKING
 

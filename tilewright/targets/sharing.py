@@ -58,7 +58,7 @@ class Work:
 def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
     """The work of a step that runs `kernel` on buffers at these addresses, the output first."""
     write, *reads = (
-        (at, at + b.size * b.dtype.size) for at, b in zip(addresses, kernel.buffers, strict=True)
+        (at, at + b.run * b.dtype.size) for at, b in zip(addresses, kernel.buffers, strict=True)
     )
     return Work(kernel.flops, kernel.bytes, tiles, tuple(reads), (write,))
 

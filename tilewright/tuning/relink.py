@@ -21,7 +21,7 @@ from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, sections
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.spec import Kernel
-from tilewright.plan import Extent, Program, State, Tensor, check, plan_from_data
+from tilewright.plan import Extent, Growth, Program, State, Tensor, check, plan_from_data
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
 from tilewright.targets.device_class import DeviceClass
@@ -91,7 +91,7 @@ def relink(
 
 def program_of(bundle: Bundle) -> Program:
     """The neutral program of a bundle.  Raises BundleCorrupt."""
-    manifest = bundle.manifest
+    manifest, growth = bundle.manifest, bundle.manifest.grown
     with reading("the plans"):
         plans = [
             parse(bundle.read(plan.file), dict[str, object], "a plan") for plan in manifest.plans
@@ -101,8 +101,12 @@ def program_of(bundle: Bundle) -> Program:
         kernels_of(bundle),
         made,
         tuple(Tensor(DTYPES[t.dtype], t.shape) for t in bundle.tensors()),
-        states=tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
+        states=tuple(
+            State(s.name, in_memory(s.dtype), s.shape, rows=growth.rows if growth else 0)
+            for s in manifest.states
+        ),
         extents=tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
+        growth=Growth(growth.input, growth.dim, growth.rows) if growth else None,
     )
     with reading("the plans"), checking():
         check(program)

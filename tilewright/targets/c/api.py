@@ -59,7 +59,7 @@ class C(PlainTarget):
 
     name = "c"
     variant = PlainVariant("scalar")
-    facts = Facts(address_bits=64, dtypes=frozenset(TYPES))
+    facts = Facts(address_bits=64, dtypes=frozenset(TYPES), grows=True)
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return function(fn, "k")

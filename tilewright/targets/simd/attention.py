@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.form import Attention, even_keys, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import SHORT, Machine, aligned, even, whole
@@ -42,6 +42,9 @@ class AttentionSchedule(Schedule):
 
     def objection(self, kernel: Kernel) -> str:
         found = super().objection(kernel)
+        together = even_keys(kernel)
+        if together % self.y1 and together < form_as(kernel, Attention).keys.extent:
+            found = found or "y1 divides the keys of a block of memory"
         return found or (f"y0 is a multiple of {LANES}" if self.y0 % LANES else "")
 
 
@@ -54,9 +57,18 @@ def default(kernel: Kernel, machine: Machine) -> AttentionSchedule:
     y1 = max(256, machine.l2 // 2 // (4 * x1)) // 64 * 64
     # Longer sequences are divided into equal blocks of whole cache lines.
     y1 = -(-even(keys, y1) // 64) * 64 if keys > y1 else keys
+    y1 = _together(kernel, y1)
     cache = "kv" if rows > DOT_ROWS else ""
     r0 = SHORT[0] if machine.chained else 4
     return AttentionSchedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, cache=cache)
+
+
+def _together(kernel: Kernel, y1: int) -> int:
+    """The largest block of at most `y1` keys that lie at constant distances."""
+    keys, together = form_as(kernel, Attention).keys.extent, even_keys(kernel)
+    if together == keys:
+        return min(y1, keys)
+    return max(n for n in range(1, min(y1, together) + 1) if together % n == 0)
 
 
 def rules(kernel: Kernel, usual: AttentionSchedule, machine: Machine) -> AttentionRules:
@@ -88,7 +100,7 @@ class AttentionRules(Rules[AttentionSchedule]):
     def normal(self, s: AttentionSchedule) -> AttentionSchedule:
         rows = self.heads.m.extent
         x0 = min(s.x0, rows)
-        return replace(s, x0=x0, x1=whole(s.x1, x0, rows), y1=min(s.y1, self.heads.keys.extent))
+        return replace(s, x0=x0, x1=whole(s.x1, x0, rows), y1=_together(self.kernel, s.y1))
 
     def tiles(self, s: AttentionSchedule) -> int:
         return prod(v.extent for v in self.heads.outer) * -(-self.heads.m.extent // s.x1)

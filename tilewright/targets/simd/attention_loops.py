@@ -18,12 +18,15 @@ from tilewright.base.dtypes import BOOL, F32, I32
 from tilewright.kernel.expr import LOWEST, Acc, Bound, Call, Const, Expr, Load, Reg, Splat, larger
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
+from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.masks import last_seen
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
 from tilewright.targets.simd.vectorize import across_lanes, lane_sums, transposed, vector
+
+#: Rows whose dot products are summed together, by the rows of a tile: at most 12 sums, with 4 keys.
+DOTS = {2: 2, 3: 3, 4: 2}
 
 
 def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:
@@ -120,14 +123,14 @@ class _Lowering(AttentionTile):
 
     def _scores(self, start: Index, keys: int, end: Index | None = None) -> None:
         at, y0 = self.at, self.schedule.y0
-        moved = {at.m: self.first + index(self.local), at.keys: start + index(self.key)}
-        argument = at.argument.substitute(moved)
+        rows = {at.m: self.first + index(self.local)}
+        argument = at.argument.substitute(rows | {at.keys: start + index(self.key)})
+        q = at.q.at(at.q.index.substitute(rows))
+        k = at.k.at(at.moved(at.k.index, start, self.key))
         if not self._staged("k") and stride(at.k.index, at.keys) != 1:
-            self._dots(argument, moved, keys, end)
+            self._dots(argument, q, k, keys, end)
             return
         argument = rewrite(argument, lambda e: Acc(0, F32) if isinstance(e, Acc) else e)
-        q = replace(at.q, index=at.q.index.substitute(moved))
-        k = replace(at.k, index=at.k.index.substitute(moved))
         col = k
         if self._staged("k"):
             col = Load(self.k_panel, index(at.depth) * y0 + index(self.key) % y0, F32)
@@ -137,8 +140,8 @@ class _Lowering(AttentionTile):
         for panel, cols in self._panels(keys, end):
             if with_panel is not None:
                 with_panel(k, panel, cols)
-            for local, rows in self._row_tiles():
-                self._emit(tile, local, rows, panel, self.values, cols)
+            for local, count in self._row_tiles():
+                self._emit(tile, local, count, panel, self.values, cols)
 
     def _stage_keys(self, k: Load, panel: Index, cols: int) -> None:
         """Transposes k[key, d] of a panel to panel[d, key], by squares of lanes x lanes."""
@@ -160,51 +163,63 @@ class _Lowering(AttentionTile):
                 column = vector(k, self.key, base, lanes, values, {}, valid % lanes)
                 b.store(self.k_panel, d * y0 + group, column)
 
-    def _dots(self, argument: Expr, moved: dict[Var, Index], keys: int, end: Index | None) -> None:
-        """For few rows: each score is a dot product along the depth, 8 keys at a time."""
+    def _dots(self, argument: Expr, q: Load, k: Load, keys: int, end: Index | None) -> None:
+        """For few rows: each score is a dot product along the depth.  Rows share what they read of
+        a key, if their sums fit registers."""
+        b, whole = self.b, self.even and self.row_tiles <= self.group
+        together = DOTS.get(self.most, 1) if whole else 1
+        many = self.lanes * (2 if together == 1 else 1)
+        groups = index(keys // many)
+        if end is not None:
+            groups = b.let_min(groups, b.let((end + (many - 1)) // many))
+        with b.loop("row", Index(), self.count, together, self.most) as row:
+            rows = [row + i for i in range(together)]
+            with b.loop("keys", Index(), groups) as group:
+                self._dots_of(argument, q, k, rows, group * many, many)
+            if keys % many:
+                self._dots_of(argument, q, k, rows, index(keys // many * many), keys % many)
+
+    def _dots_of(
+        self, argument: Expr, q: Load, k: Load, rows: list[Index], base: Index, count: int
+    ) -> None:
+        """The scores of some rows and of `count` keys from `base` on."""
         at, lanes, b = self.at, self.lanes, self.b
         whole, rest = divmod(at.depth.extent, lanes)
-        many = 2 * lanes
-        with self._each_row() as row:
-            values = {**self.values, self.local: row}
+        values = [{**self.values, self.local: row} for row in rows]
+        pairs = [(i, r) for i in range(count) for r in range(len(rows))]
+        sums = {(i, r): Reg(f"dot{r}_{i}" if r else f"dot{i}", F32, lanes) for i, r in pairs}
+        for reg in sums.values():
+            b.set(reg.name, Const(0.0, F32, lanes))
 
-            def dots(base: Index, count: int) -> None:
-                sums = [Reg(f"dot{i}", F32, lanes) for i in range(count)]
-                for s in sums:
-                    b.set(s.name, Const(0.0, F32, lanes))
+        def step(d: Index, valid: int) -> None:
+            def read(x: Load, i: int, r: int) -> Load:
+                found = x.index.substitute({**values[r], at.depth: d, self.key: base + i})
+                return replace(x, index=found, lanes=lanes, valid=valid)
 
-                def step(d: Index, valid: int) -> None:
-                    def read(x: Load, i: int) -> Load:
-                        where = {**values, at.depth: d, self.key: base + i}
-                        found = x.index.substitute(moved).substitute(where)
-                        return replace(x, index=found, lanes=lanes, valid=valid)
+            queries = [Reg(f"query{r}" if r else "query", F32, lanes) for r in range(len(rows))]
+            for r, query in enumerate(queries):
+                b.set(query.name, read(q, 0, r))
+            for (i, r), reg in sums.items():
+                factor: Expr = read(k, i, r)
+                if len(rows) > 1:
+                    b.set("shared", factor) if not r else None
+                    factor = Reg("shared", F32, lanes)
+                b.set(reg.name, Call("fma", (queries[r], factor, reg), F32, lanes))
 
-                    b.set("query", read(at.q, 0))
-                    for i, s in enumerate(sums):
-                        factors = (Reg("query", F32, lanes), read(at.k, i), s)
-                        b.set(s.name, Call("fma", factors, F32, lanes))
-
-                with b.loop("d", Index(), index(whole)) as d:
-                    step(d * lanes, 0)
-                if rest:
-                    step(index(whole * lanes), rest)
-                for first in range(0, count, lanes):
-                    valid = min(count - first, lanes)
-                    some: list[Expr] = [*sums[first : first + valid]]
-                    some += [Const(0.0, F32, lanes)] * (lanes - valid)
-                    b.set("scores", lane_sums(some))
-                    known = {at.scores: Reg("scores", F32, lanes)}
-                    there = base + first
-                    value = vector(argument, self.key, there, lanes, values, known, valid % lanes)
-                    b.store(self.scores, row * self.width + there, value, valid % lanes)
-
-            groups = index(keys // many)
-            if end is not None:
-                groups = b.let_min(groups, b.let((end + (many - 1)) // many))
-            with b.loop("keys", Index(), groups) as group:
-                dots(group * many, many)
-            if keys % many:
-                dots(index(keys // many * many), keys % many)
+        with b.loop("d", Index(), index(whole)) as d:
+            step(d * lanes, 0)
+        if rest:
+            step(index(whole * lanes), rest)
+        for r, row in enumerate(rows):
+            for first in range(0, count, lanes):
+                valid = min(count - first, lanes)
+                some: list[Expr] = [sums[i, r] for i in range(first, first + valid)]
+                some += [Const(0.0, F32, lanes)] * (lanes - valid)
+                b.set("scores", lane_sums(some))
+                known = {at.scores: Reg("scores", F32, lanes)}
+                there = base + first
+                value = vector(argument, self.key, there, lanes, values[r], known, valid % lanes)
+                b.store(self.scores, row * self.width + there, value, valid % lanes)
 
     # ---- softmax ---------------------------------------------------------------------------------
 
@@ -279,7 +294,7 @@ class _Lowering(AttentionTile):
         """Multiplies powers by v, into the output or added to the context of earlier blocks."""
         at, local = self.at, index(self.local)
         key = Var(self.key.name, keys)
-        v = replace(at.v, index=at.v.index.substitute({at.keys: start + index(key)}))
+        v = at.v.at(at.moved(at.v.index, start, key))
         if self._staged("v"):
             self._stage_values(v, key, end)
             v = Load(self.v_copy, index(key) * self.v_width + index(at.n), F32)

@@ -52,6 +52,7 @@ class Wasm:
     def facts(self) -> Facts:
         return Facts(
             address_bits=32,
+            grows=True,
             dtypes=frozenset({"f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"}),
             features=frozenset().union(*(v.features for v in TARGETS.values())),
         )
@@ -135,9 +136,9 @@ class Wasm:
         return Section(
             builds=builds,
             slots=count,
-            memory=memory.bytes,
+            memory=memory.bytes + program.blocks * program.block_places[1],
             programs={
-                "driver": File(driver(count, extents=bool(program.extents)), "wasm"),
+                "driver": File(driver(count, extents=_resizes(program)), "wasm"),
                 "map": _map_file(memory),
             },
             plans=tuple(
@@ -152,7 +153,7 @@ class Wasm:
                 )
             ),
             kernels=slots,
-            facts=_facts(memory) | _compact(program),
+            facts=_facts(memory) | _of_states(program),
         )
 
     def exchange(
@@ -170,7 +171,8 @@ class Wasm:
         memory = with_scratch(memory, max(memory.scratch_bytes, most))
         costs = setting(settings, "costs", USUAL)
         build = _build(variant, program, memory, codes, slots, costs)
-        ends = [*memory.images[1:], (*memory.states, memory.arena)[0]]
+        fixed = () if program.growth else memory.states
+        ends = [*memory.images[1:], (*fixed, memory.arena)[0]]
         for at, end, file in zip(memory.images, ends, build.plans, strict=True):
             if at + len(file.data) > end:
                 raise BundleVersion(
@@ -182,10 +184,10 @@ class Wasm:
         return replace(
             old,
             slots=max(old.slots, 1 + max(slots, default=0)),
-            memory=memory.bytes,
+            memory=memory.bytes + old.memory - _map_of(old).bytes,
             builds=tuple(build if b.variant == variant else b for b in old.builds),
             programs={**old.programs, "map": _map_file(memory)},
-            facts=_facts(memory) | {k: v for k, v in old.facts.items() if k == "compact"},
+            facts=_facts(memory) | {k: old.facts[k] for k in OF_STATES if k in old.facts},
         )
 
     def text(self, code: Code, variant: str, stage: str) -> str:
@@ -247,9 +249,19 @@ def _facts(memory: MemoryMap) -> dict[str, object]:
     }
 
 
-def _compact(program: Program) -> dict[str, object]:
-    """Whether the states of f32 are f16 in memory, if they are."""
-    return {"compact": True} if any(s.compact for s in program.states) else {}
+def _resizes(program: Program) -> bool:
+    """Whether numbers of plan images depend on extents, or on where states begin that grow."""
+    return bool(program.extents) or program.growth is not None
+
+
+#: Names of a section's facts about states.
+OF_STATES = ("compact", "block")
+
+
+def _of_states(program: Program) -> dict[str, object]:
+    """Whether the states of f32 are f16 in memory, if they are; bytes of a block if they grow."""
+    found: dict[str, object] = {"compact": True} if any(s.compact for s in program.states) else {}
+    return found | ({"block": program.block_places[1]} if program.growth else {})
 
 
 def _map_file(memory: MemoryMap) -> File:

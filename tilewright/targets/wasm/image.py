@@ -22,6 +22,7 @@ class StepCall:
     """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
 
     counts:  how the tile count, then each scalar, depends on an extent (`TileFn.counts`); or empty
+    moves:   how each address depends on where states that grow begin; or empty
     grain:   tiles per ticket; 0: all of them, so the step is serial and one worker runs it
     waits:   True if all steps before must have finished first
     chained: True for a serial step that belongs to the ticket of the serial step before it
@@ -33,6 +34,7 @@ class StepCall:
     scalars: tuple[int, ...]
     tiles: int
     counts: tuple[Count | None, ...] = ()
+    moves: tuple[Count | None, ...] = ()
     grain: int = 0
     waits: bool = True
     chained: bool = False
@@ -46,7 +48,7 @@ class StepCall:
 def image_bytes(calls: Sequence[StepCall]) -> int:
     """Bytes of the image of these steps."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
-    entries = sum(count is not None for c in calls for count in c.counts)
+    entries = sum(count is not None for c in calls for count in (*c.counts, *c.moves))
     table = 1 + ENTRY_WORDS * entries if entries else 0
     return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks + table)
 
@@ -74,7 +76,9 @@ def image(calls: Sequence[StepCall], address: int) -> bytes:
                 for i in range(len(call.scalars))
             ),
         )
-        for place, count in zip(places, call.counts, strict=False):
+        first = block - address + 4 * len(blocks)
+        moving = [(first + 4 * i, count) for i, count in enumerate(call.moves)]
+        for place, count in (*zip(places, call.counts, strict=False), *moving):
             table += [place, *count.to_data()] if count is not None else []
         blocks += [*call.addresses, *call.scalars]
     words += [0, 0, 0, 0, 0, before[-1], 0, WAITS]

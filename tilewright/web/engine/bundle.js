@@ -73,22 +73,30 @@ export function sectionOf(manifest, target, form) {
 }
 
 /** Plans and states with their addresses in a target's memory. @type {T.PlaceAll} */
-export function placed(manifest, { plans: places, facts: { memory, states, compact } }) {
-  requireCounts('plans', manifest.plans.length - 1, places.length - manifest.plans.length);
+export function placed(manifest, { plans: places, facts: { memory, states, compact, block = 0 } }) {
+  const { growth, plans, states: kept } = manifest;
+  requireCounts('plans', plans.length - 1, places.length - plans.length);
+  const grown = growth && { rows: growth.rows, block, most: Math.ceil(Number(kept[0]?.shape.at(-2)) / growth.rows), behind: 0 };
   /** @type {T.PlaceEach} */
-  const listed = (infos, addresses, dims, halves) => infos.map(({ name, dtype: declared, shape: open }, at) => {
+  const listed = (infos, addresses, dims, halves, within) => infos.map(({ name, dtype: declared, shape: open }, at) => {
     const dtype = inMemory(declared);
     const shape = /** @type {number[]} */ (open.map((size) => (count(size) ? size : dims[size])));
     const compact = halves && dtype === 'f32', each = compact ? 2 : arrayOf(dtype).BYTES_PER_ELEMENT;
-    const address = addresses[at], bytes = elementsOf(shape) * each;
-    requireCounts(name, ...shape, address / each, memory.bytes - address - bytes);
-    return { name, dtype, declared, shape, address, bytes, compact };
+    const address = addresses[at], bytes = elementsOf(within ? shape.with(-2, within.rows) : shape) * each;
+    requireCounts(name, ...shape, address / each, (within ? block : memory.bytes) - address - bytes);
+    if (within) requireCounts(name, within.rows - 1, within.most - 1, within.most * within.rows - /** @type {number} */ (shape.at(-2)));
+    return { name, dtype, declared, shape, address, bytes, compact, growth: within };
   });
-  const plans = manifest.plans.map(({ dims, steps }, at) => {
-    const { address, inputs, outputs } = places[at];
-    return { dims, steps, extents: manifest.extents, address, inputs: listed(manifest.inputs, inputs, dims), outputs: listed(manifest.outputs, outputs, dims) };
-  });
-  return { plans, states: listed(manifest.states, states, {}, compact) };
+  return {
+    plans: plans.map(({ dims, steps }, at) => {
+      const { address, inputs: from, outputs } = places[at], inputs = listed(manifest.inputs, from, dims);
+      const last = inputs.find(({ name, dtype }) => name === growth?.input && dtype === 'i32')?.address ?? -1, least = dims[growth?.dim ?? ''];
+      if (growth) requireCounts('growth', last, least);
+      return { dims, steps, extents: manifest.extents, address, inputs, outputs: listed(manifest.outputs, outputs, dims), growth: grown && { last, least, of: grown } };
+    }),
+    states: listed(kept, states, {}, compact, grown),
+    growth: grown,
+  };
 }
 
 /** @type {T.ReadJson} */

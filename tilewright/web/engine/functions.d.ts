@@ -3,11 +3,11 @@
 import type { EngineError } from './errors.js';
 import type { Health } from './gpu_device.js';
 import type {
-  Build, Declared, DType, FileRef, Half, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
+  Build, Declared, DType, FileRef, Growth, Half, Manifest, Placed, PlacedPlan, PlanGrowth, Pointer, Program, Section, Sizes,
   StepCheck, TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Again, BufferPlace, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Adapter, Again, BufferPlace, Bytes, Change, Choice, Crew, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
   Limits, Channel, LoadBackend, LoadOptions, PlanRunner, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -250,8 +250,14 @@ export type ReadManifestOf = (...parts: Parameters<Inspect>) => ReturnType<Inspe
 export type RequireSigned = (key: string, pointer: Pointer, expected: string | undefined, store: Pick<Store, 'find' | 'keep'> | null, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
 export type RequireSignature = (key: string, statement: string, signature: unknown, EngineError: typeof import('./errors.js').EngineError, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, limits: Pick<Limits, 'verify' | 'key' | 'name'>) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
-/** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
-export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
+/** Memory of `bytes` bytes, which may grow to `most`.  `limit` in bytes; rejects with `memory-limit`. */
+export type Allocate = (bytes: number, most: number, limit: number | undefined, claim: Crew['claim']) => Promise<WebAssembly.Memory>;
+/** Grows memory to `bytes` bytes; throws `memory-limit`. */
+export type Reach = (memory: WebAssembly.Memory, bytes: number) => void;
+/** Grows memory to what a run needs. */
+export type ReachFor = (memory: WebAssembly.Memory, growth: PlanGrowth) => void;
+/** The rows of each matrix that a block has: the first element in the block and in the whole state, and how many elements. */
+export type PartsOfBlock = (place: Placed, block: number) => number[][];
 /**
  * Reads each file directly to its address, several in parallel.  `end`: of a shard, the bytes of all shards up to its end; `arrived` is called when these are
  * in memory.
@@ -328,12 +334,16 @@ export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 export type SectionOf = (manifest: Manifest, target: string, form: Form) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
-export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
+export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[]; growth?: Growth };
 /** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
-export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims: Sizes, compact?: boolean) => Placed[];
+export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims: Sizes, compact?: boolean, within?: Growth) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Channel, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type Exchanged = (memory: WebAssembly.Memory, work: { place: Placed; data?: any }) => Promise<any>;
+/** The same for numbers that lie together. */
+export type ExchangedPart = (buffer: ArrayBufferLike, place: Placed, data?: any) => Promise<any>;
+/** The same for a state that grows; with the functions of other files that it needs. */
+export type ExchangedBlocks = (...parts: [...Parameters<Exchanged>, { part: ExchangedPart; reach: Reach; arrayOf: (dtype: DType) => any; elementsOf: (shape: number[]) => number }]) => Promise<any>;
 /** The exports of a module, which writes its functions to the table. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 /** Rejects as `WebAssembly.instantiate` does. */

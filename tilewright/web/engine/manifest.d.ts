@@ -11,7 +11,9 @@ export type Sizes = Record<string, number>;
 /** Open dimensions of the shape have a name instead of a size. */
 export type TensorInfo = { name: string; dtype: Declared; shape: (number | string)[] };
 /** A tensor at a byte address of the bundle's memory.  `annex`: on a GPU the number of its further buffer, from 1 on; otherwise the model's own buffer. */
-export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number; compact?: boolean };
+export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number; compact?: boolean; growth?: Growth };
+/** Where states lie that grow by blocks of `rows` rows: at most `most` blocks of `block` bytes, from the address `behind` on, which depends on the number of threads. */
+export type Growth = { rows: number; block: number; most: number; behind: number };
 /** An index that a kernel checks: the ONNX node and operator that use it, and the axis; `least`: the smallest valid index, if that is not 0. */
 export type StepCheck = { node: string; op: string; axis: number; length: number; least?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
@@ -31,7 +33,9 @@ export type Build = {
 /** The steps for one combination of buckets, for all targets; shapes of inputs and outputs in the model's order. */
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
 /** The same in the memory of this target; `address`: of the image. */
-export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[]; growth?: PlanGrowth };
+/** The rows that a run of this plan needs: at least `least`, and one more than the word at the address `last` says. */
+export type PlanGrowth = { last: number; least: number; of: Growth };
 /** For WebAssembly, with the plan driver. */
 export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: Declared; shape: number[] };
@@ -44,7 +48,7 @@ export type Section = {
   programs: Record<string, FileRef>;
   plans: { address: number; arena_bytes: number; inputs: number[]; outputs: number[] }[];
   kernels: FileRef;
-  facts: { memory: MemoryMap; states: number[]; compact?: boolean };
+  facts: { memory: MemoryMap; states: number[]; compact?: boolean; block?: number };
 };
 
 /** A target's section joined with the plans, as the engine uses it. */
@@ -55,6 +59,7 @@ export type Program = {
   memory: MemoryMap;
   plans: PlacedPlan[];
   states: Placed[];
+  growth?: Growth;
 };
 
 /** Byte addresses and sizes of the regions of a target's memory. */
@@ -78,6 +83,8 @@ export type Manifest = {
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   states: State[];
+  /** How all states grow: a run with `last` in `input` and n new rows, the size of `dim`, needs max(last + 1, n) rows. */
+  growth?: { input: string; dim: string; rows: number };
   weights: { bytes: number; memory: number; shards: FileRef[]; tensors: FileRef };
   kernels: FileRef;
   plans: Plan[];

@@ -2,18 +2,22 @@
 // Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.  Loaded on demand.  It imports nothing, since
 // bundlers cannot make workers with shared parts.
 
+/** Bytes of a page of memory. */
+const PAGE = 65536;
+
 /** @type {T.MeasureLoaded} */
 export function measure(loaded, asked, requireCount, EngineError) {
   if (asked.repeat !== undefined) throw new EngineError('input', 'Only a GPU has a clock of its own', "Leave out 'repeat'");
   requireCount('runs', asked.runs, 1);
   requireCount('warmup', asked.warmup ?? 0, 0);
-  const { program: { states }, setup: { memory: { buffer } } } = loaded;
+  const { program: { states, growth }, setup: { memory } } = loaded;
   // These runs must not change the states with which the page's next run continues.
-  const kept = states.map(({ address, bytes }) => new Uint8Array(buffer.slice(address, address + bytes)));
+  const ranges = growth ? [[growth.behind, memory.grow(0) * PAGE]] : states.map(({ address, bytes }) => [address, address + bytes]);
+  const kept = ranges.map(([begin, end]) => new Uint8Array(memory.buffer.slice(begin, end)));
   try {
     return measured(loaded, asked);
   } finally {
-    kept.forEach((bytes, at) => new Uint8Array(buffer).set(bytes, states[at].address));
+    kept.forEach((bytes, at) => new Uint8Array(memory.buffer).set(bytes, ranges[at][0]));
   }
 }
 

@@ -4,15 +4,16 @@
 
 import { ABORT, CHECK, CONTROL_WORDS, DONE, INDEX, STALLED, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError, EngineError, outOfRange } from './errors.js';
+import { reachFor } from './growing.js';
 import { readOutputs, sizesOf, writeInputs } from './tensors.js';
 
 /** Index of the word that holds a worker's current step plus one, 0 outside a run. @param {number} worker */
 export const stepOf = (worker) => WORKER_LINES + WORKER_WORDS * worker;
 
-/** Shared memory of `pages` 64 KiB pages; null if the browser refuses. @param {number} pages */
-export function makeMemory(pages) {
+/** Shared memory of `initial` pages, which may grow to `maximum`; null if the browser refuses. @param {[number, number]} pages */
+export function makeMemory([initial, maximum]) {
   try {
-    return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+    return new WebAssembly.Memory({ initial, maximum, shared: true });
   } catch {
     return null;
   }
@@ -103,6 +104,8 @@ export function makePlanRunner(plans, memory, driver, threads, kernels = []) {
     take({ plan, sizes, tensors }) {
       sizesOf(plans[plan], sizes).forEach((size, extent) => driver.resize(plans[plan].address, extent, size));
       if (tensors) writeInputs(buffer, plans[plan].inputs, tensors);
+      const { growth } = plans[plan];
+      if (growth) reachFor(memory, growth);
     },
 
     call,

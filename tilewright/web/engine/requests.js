@@ -28,7 +28,7 @@ export function answer(load) {
   /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
   const { promise, resolve } = Promise.withResolvers();
 
-  /** Asks the page to allocate the memory. @param {number} pages */
+  /** Asks the page to allocate the memory. @param {[number, number]} pages */
   function claim(pages) {
     self.postMessage({ pages });
     return promise;

@@ -4,6 +4,7 @@
 // only between runs.
 
 import { EngineError } from './errors.js';
+import { reach } from './growing.js';
 
 /** Conversions of f16 and bf16, once `useHalves` has loaded them. @type {typeof import('./float16.js')} */
 let halves;
@@ -229,7 +230,11 @@ export function copyBox(to, toShape, from, fromShape, box) {
 }
 
 /** Reads a state in WebAssembly's memory, or writes `data` to it. @type {T.Exchanged} */
-export async function exchanged({ buffer }, { place, data }) {
+export const exchanged = async (memory, work) => (work.place.growth
+  ? (await import('./state_blocks.js')).exchangedBlocks(memory, work, { part: exchangedPart, reach, arrayOf, elementsOf }) : exchangedPart(memory.buffer, work.place, work.data));
+
+/** @type {T.ExchangedPart} */
+async function exchangedPart(buffer, place, data) {
   if (place.compact) return (await import('./float16.js')).exchangedHalves(new Uint16Array(buffer, place.address, place.bytes / 2), data);
   const region = regionOf(buffer, place);
   if (!data) return region.slice();

@@ -343,8 +343,8 @@ export type Message = {
   value?: unknown;
   error?: PlainError;
   progress?: Progress;
-  /** Asks for shared memory of this many 64 KiB pages; the answer is `{ memory }`. */
-  pages?: number;
+  /** Asks for shared memory of this many 64 KiB pages, and the most to which it may grow; the answer is `{ memory }`. */
+  pages?: [number, number];
   /** Number of a helper that must be replaced. */
   replace?: number;
   /** The worker holds its lock. */
@@ -394,4 +394,4 @@ export interface PlanRunner {
   call: Call;
 }
 export type OnProgress = (progress: Progress) => void;
-export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null>; gpu?: GPUDevice };
+export type Crew = { threads: number; pool: Pool; claim: (pages: [number, number]) => Promise<WebAssembly.Memory | null> | WebAssembly.Memory | null; gpu?: GPUDevice };

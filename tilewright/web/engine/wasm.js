@@ -5,11 +5,14 @@ import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
 import { count, json, placed, requireCounts, sectionOf } from './bundle.js';
 import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
+import { PAGE } from './growing.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { exchanged } from './tensors.js';
 import { driverOf, kernelsOf } from './vet.js';
 
 const TARGET = 'wasm';
+/** Bytes in which a plan counts where states begin that grow. */
+const LINE = 64;
 
 const SECTION = {
   builds: [{ features: [Object], code: {}, plans: [{}], facts: {} }],
@@ -23,8 +26,8 @@ const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makePl
 
 /** The most kernels of a bundle. */
 const MOST_SLOTS = 65535;
-/** Bytes of a page, and the most pages of a memory. */
-const PAGE = 65536;
+/** The most pages of a memory. */
+const MOST_PAGES = 65536;
 /** Files that are read at the same time. */
 const PARALLEL = 4;
 
@@ -38,7 +41,9 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   meter.total += needed.reduce((sum, ref) => sum + ref.bytes, 0);
 
   // Without isolation, memory cannot be sent to another thread, so the worker makes its own.
-  const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
+  const { growth, memory: { bytes: own } } = program, behind = own + (threads - 1) * scratchBytes;
+  const [least, most] = [1, growth?.most ?? 0].map((blocks) => behind + blocks * (growth?.block ?? 0));
+  const memory = await allocate(least, most, limits.memoryLimit, host.isolated ? claim : makeMemory);
   // With more threads than cores, spinning would take the core from a working thread.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   meter.enter('code');
@@ -52,7 +57,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const shards = refs.map((ref) => ({ ref, address: first + widening.start + end, end: (end += ref.bytes) }));
   requireCounts('memory', first, bytes - end, widening.start, program.memory.bytes - first - widening.memory);
   const region = new Uint8Array(memory.buffer, first, widening.memory);
-  const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
+  const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length + Number(!!growth)))]);
   const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => {
     // Further steps would be read from the bytes after the image.
     for (const { address, steps } of plans) requireCounts('image', new Uint32Array(memory.buffer)[address / 4] - steps.length);
@@ -66,6 +71,10 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     return { driver, setup, problems, problem: kernels.problem };
   });
   const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);
+  if (growth) {
+    growth.behind = behind;
+    for (const { address } of plans) driver.resize(address, manifest.extents.length, behind / LINE);
+  }
   /** @type {T.WasmLoaded} */
   const loaded = {
     program, setup, threads,
@@ -97,14 +106,13 @@ async function widener({ weights: { bytes, memory, tensors } }, files) {
 }
 
 /** @type {T.Allocate} */
-async function allocate(memory, threads, limit, claim) {
-  const bytes = memory.bytes + (threads - 1) * memory.scratch_bytes;
-  const pages = Math.ceil(bytes / PAGE);
+async function allocate(bytes, most, limit = Infinity, claim) {
+  const [pages, largest] = [bytes, Math.max(bytes, Math.min(most, limit))].map((size) => Math.ceil(size / PAGE));
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build smaller buckets', { estimate: bytes, limit: most });
-  if (pages > PAGE) throw refuse("more than WebAssembly's 4 GiB", PAGE * PAGE);
-  if (limit !== undefined && bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
-  const made = await claim(pages);
+  if (largest > MOST_PAGES) throw refuse("more than WebAssembly's 4 GiB", MOST_PAGES * PAGE);
+  if (bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
+  const made = await claim([pages, largest]);
   if (!made) throw refuse('more than this browser gives to the page');
   return made;
 }

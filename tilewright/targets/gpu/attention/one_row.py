@@ -39,6 +39,7 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import (
     AttentionOneRowSchedule,
@@ -55,7 +56,6 @@ from tilewright.targets.gpu.attention.scores import (
     vector,
 )
 from tilewright.targets.gpu.tile.staging import reduce_by_swaps
-from tilewright.targets.masks import last_seen
 from tilewright.targets.vectors import are_whole_vectors, guarded
 
 #: A function of two numbers.

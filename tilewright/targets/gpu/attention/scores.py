@@ -26,9 +26,9 @@ from tilewright.kernel.expr import (
 )
 from tilewright.kernel.form import Attention, in_halves
 from tilewright.kernel.index import Index, index
+from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.masks import last_seen
 from tilewright.targets.vectors import guarded
 
 

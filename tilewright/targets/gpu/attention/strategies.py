@@ -14,6 +14,7 @@ from math import ceil, prod
 
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.loops import TileFn
+from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention import many_rows, one_row, some_rows
 from tilewright.targets.gpu.attention.schedule import (
@@ -45,7 +46,6 @@ from tilewright.targets.gpu.workgroup_strategy import (
     nearby,
 )
 from tilewright.targets.lite_space import Core
-from tilewright.targets.masks import last_seen
 from tilewright.targets.vectors import LANES
 
 #: Values tried for some rows: query rows of a tile, keys of a block, threads, threads that share a
