@@ -4,7 +4,7 @@
 
 import { ABORT, CHECK, CONTROL_WORDS, DONE, INDEX, STALLED, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError, EngineError, outOfRange } from './errors.js';
-import { reachFor } from './growing.js';
+import { reachFor } from './memory_growth.js';
 import { readOutputs, sizesOf, writeInputs } from './tensors.js';
 
 /** Index of the word that holds a worker's current step plus one, 0 outside a run. @param {number} worker */

@@ -4,7 +4,7 @@
 // only between runs.
 
 import { EngineError } from './errors.js';
-import { reach } from './growing.js';
+import { reach } from './memory_growth.js';
 
 /** Conversions of f16 and bf16, once `useHalves` has loaded them. @type {typeof import('./float16.js')} */
 let halves;

@@ -5,7 +5,7 @@ import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
 import { count, json, placed, requireCounts, sectionOf } from './bundle.js';
 import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
-import { PAGE } from './growing.js';
+import { PAGE } from './memory_growth.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { exchanged } from './tensors.js';
 import { driverOf, kernelsOf } from './vet.js';
