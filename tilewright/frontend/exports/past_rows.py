@@ -262,7 +262,7 @@ class PastImport:
         counts = {size.values[each.output[0]].shape[axis] for size in self._sizes}
         if more or len(first) > 1 or len(counts) > 1:
             raise UnsupportedOp(
-                "a slice that moves with the number of past tokens is supported for new rows only",
+                "a slice that depends on the number of past tokens is supported for new rows only",
                 hint=NEWER, node=describe(each), op=each.op_type,
             )  # fmt: skip
         with with_source(ModelNode(describe(each), each.op_type)):
