@@ -1,8 +1,8 @@
 """The coverage report: which nodes of a model are supported, before anything is compiled.
 
 Input: a model and (where given) values for its dynamic dimensions.  Output: a `Coverage`: which
-nodes are supported or why not, and how much memory the model takes.  It continues after a failure and
-reads no weights.
+nodes are supported or why not, and how much memory the model takes.  It continues after a failure
+and reads no weights.
 """
 
 from __future__ import annotations
