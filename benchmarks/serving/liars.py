@@ -171,7 +171,8 @@ async def visit(
         while waiting:
             message = await _receive(socket)
             if isinstance(message, Ack):
-                assert message.accepted, message
+                if not message.accepted:
+                    raise SystemExit(f"The server refused a report: {message}")
                 waiting.discard(message.nonce)
         await send(Bye())
 

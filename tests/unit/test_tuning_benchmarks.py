@@ -86,7 +86,7 @@ def test_one_kernel_bundles_start_as_told(start: str, tmp_path: Path) -> None:
 def test_the_server_part_is_counted_per_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     step = matmul_step(24, 16, 24)
     monkeypatch.setattr(server_part, "SUBJECTS", {"K": lambda: step})
-    row = server_part.server("K")
+    row = server_part.measure("K")
     assert row["candidates"] == len(space_of(step.kernel, server_part.device_here()).schedules)
     assert 0 < row["median_bytes"] <= row["most_bytes"]
 
@@ -158,7 +158,7 @@ def test_every_other_turn_begins_beside_the_tuner(monkeypatch: pytest.MonkeyPatc
         return [10.0 if session is None else 11.0] * 5
 
     monkeypatch.setattr(latency, "half", half)
-    row = latency.p95("x", Path(), "m", 12.0, 0.1)
+    row = latency.measure("x", Path(), "m", 12.0, 0.1)
     assert order == [True, False, False, True] * (latency.TURNS // 2)
     assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == (1.1, 1.1, 1.1)
     assert (row["alone_median_ms"], row["tuning_ms"], row["median_ratio"]) == (10.0, 11.0, 1.1)
