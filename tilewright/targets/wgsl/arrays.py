@@ -1,8 +1,13 @@
-"""The arrays of a kernel's buffers: the model's own array, one for weights, others for values.
+"""The storage arrays that a WGSL kernel declares, and the text that reads and writes them.
 
-Input: loops, and the array names of buffers outside the model's own array.  Output: the text of
-elements and declarations.  Each array consists of words, or of vectors of four words.
-targets/gpu/memory/memory_layout.py decides where values are stored.
+Input: loops, and the array names of buffers outside the model's own array.  Output: declarations
+and elements as text.  Arrays of words and of vectors of four words look like this:
+
+    @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+    @group(0) @binding(2) var<storage, read> weights: array<vec4<u32>>;
+    @group(0) @binding(3) var<storage, read_write> annex0: array<u32>;
+
+targets/gpu/memory/memory_layout.py decides which value is stored in which array.
 """
 
 from __future__ import annotations
@@ -47,6 +52,7 @@ class Arrays:
         return entry(name, word, name in self.wide, lanes)
 
     def declared(self) -> list[str]:
+        """The declarations of all arrays, that of `memory` first."""
         return [self._declared(name) for name in self._names]
 
     def functions(self, text: str) -> list[str]:
@@ -60,13 +66,16 @@ class Arrays:
 
 
 def entry(array: str, at: str, wide: bool, lanes: int) -> str:
-    """An element of an array of elements or, if it is wide, of vectors of 4; or a whole vector."""
+    """The text of one element, or of the whole vector if `lanes` > 1.
+
+    wide: the array has vectors of four elements, not single ones
+    """
     if not wide:
         return f"{array}[{at}]"
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
 
 
-#: Reads the whole vector with a word, from an array of words.
+#: A function that reads from an array of words the aligned four words that contain `word`.
 FOUR = """\
 fn {0}(word: u32) -> vec4<u32> {{
   let n = word & 0xfffffffcu;
