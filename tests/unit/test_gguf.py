@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 from gguf.quants import dequantize
 from helpers.gguf_files import MODELS, TYPES, Forward, Tiny, write_tiny
 from helpers.prompts import AFTER, CLOSE, PROMPT, logits
@@ -159,6 +159,23 @@ def test_truncated(tmp_path: Path, length: int) -> None:
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(InvalidModel):
         GgufModel(path).graph()
+
+
+def test_big_endian(tmp_path: Path) -> None:
+    path = tmp_path / "big.gguf"
+    writer = GGUFWriter(path, "llama", endianess=GGUFEndian.BIG)
+    writer.write_header_to_file()
+    writer.close()
+    with pytest.raises(InvalidModel, match="big-endian machines") as caught:
+        read_gguf(path)
+    assert caught.value.facts == {"version": 3}
+
+
+def test_unknown_version(tmp_path: Path) -> None:
+    path = tmp_path / "old.gguf"
+    path.write_bytes(b"GGUF" + (1).to_bytes(4, "little"))
+    with pytest.raises(InvalidModel, match="GGUF of version 1 is not supported"):
+        read_gguf(path)
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -100,12 +100,7 @@ class _Reader:
             raise _damaged("it does not begin with GGUF")
         version = self.number("I")
         if version not in VERSIONS:
-            raise InvalidModel(
-                f"GGUF of version {version} is not supported",
-                hint="Convert the model to version 3. A version of 2 bytes in the wrong order "
-                "means a file for big-endian machines",
-                version=version,
-            )  # fmt: skip
+            raise _unsupported(int(version))
         tensors = self.count(LEAST_TENSOR, "tensors")
         entries = self.count(LEAST_ENTRY, "entries")
         metadata: dict[str, Value] = {}
@@ -200,6 +195,23 @@ class _Reader:
         return GgufTensor(
             name, shape, block, self.data[start : start + rows * width].reshape(rows, width)
         )
+
+
+def _unsupported(version: int) -> InvalidModel:
+    """A file of another version, or one that is written for big-endian machines."""
+    swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+    if swapped in VERSIONS:
+        return InvalidModel(
+            "the GGUF file is for big-endian machines, which are not supported",
+            hint="Get the model's file for little-endian machines, or convert the model again "
+            "without the option --bigendian",
+            version=swapped,
+        )
+    return InvalidModel(
+        f"GGUF of version {version} is not supported",
+        hint=f"Convert the model to version {VERSIONS[-1]}",
+        version=version,
+    )
 
 
 def _damaged(why: str) -> InvalidModel:
