@@ -30,7 +30,7 @@ from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule, types_of
+from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule, staged_types_of
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM, REGISTER_GEMM
@@ -149,7 +149,7 @@ def in_halves(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
     """Of each product of a model: whether it may be computed in halves."""
     compiled = compile_model(load(model), Options(targets=("wgsl",), halves=rounded))
     kernels = compiled.program.kernels
-    return [types_of(k) == "f16-f32" for k in kernels if REGISTER_GEMM.suits(k)]
+    return [staged_types_of(k) == "f16-f32" for k in kernels if REGISTER_GEMM.suits(k)]
 
 
 def a_product(dtype: int, weight: np.ndarray[Any, Any]) -> onnx.ModelProto:

@@ -38,7 +38,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round
+from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round_to_int8
 from tilewright.targets.gpu.product.strategies import (
     FEW_ROWS,
     FEW_ROWS_INT8,
@@ -204,7 +204,7 @@ def forms(model: onnx.ModelProto, sizes: Sizes, **options: bool) -> list[bool]:
     """Of each product of few rows in a model: whether its rows may be rounded."""
     built = Options(targets=("wgsl",), buckets={"n": (1,)}, states=sizes.states, **options)
     kernels = compile_model(load(model), built).program.kernels
-    return [may_round(k) for k in kernels if FEW_ROWS.suits(k)]
+    return [may_round_to_int8(k) for k in kernels if FEW_ROWS.suits(k)]
 
 
 def test_the_model_or_the_user_says_so() -> None:

@@ -32,7 +32,7 @@ from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
     SubgroupGemmSchedule,
-    read_together,
+    steps_per_load,
 )
 from tilewright.targets.gpu.product.strategies import SUBGROUP_GEMM, SUBGROUP_GEMM_CANDIDATES
 from tilewright.targets.gpu.workgroup_limits import SUBGROUPS, subgroup_feature
@@ -57,7 +57,7 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     rng = Random(f"shuffles {name}{seed}")
 
     def pick(kernel: Kernel) -> Schedule:
-        return random_shuffles(rng, read_together(kernel))
+        return random_shuffles(rng, steps_per_load(kernel))
 
     got = by_groups(SUBGROUP_GEMM, graph, values, pick, packing)
     np.testing.assert_array_equal(got, want)
@@ -224,7 +224,7 @@ def test_what_is_no_schedule(schedule: SubgroupGemmSchedule, said: str) -> None:
 @pytest.mark.parametrize("name", TOGETHER)
 def test_steps_that_come_together_are_used_together(name: str) -> None:
     (step,) = steps_of(optimise(made(name)[0], PACKING))
-    assert read_together(step.kernel) == TOGETHER[name]
+    assert steps_per_load(step.kernel) == TOGETHER[name]
     schedule = SubgroupGemmSchedule(4, 4, 4, 2, 4, 16)
     assert "multiple of the 4 steps" in schedule.objection(step.kernel)
     assert not replace(schedule, r0=4).objection(step.kernel)

@@ -1,8 +1,9 @@
-"""Moves a guard into the indices below it that are read from memory, so that it protects those
-reads.
+"""Gathered indices, which are read from memory: whether a kernel has any, and how guards protect
+them.
 
+Input: a kernel.  Output: True if it has gathered indices, which may be out of range.
 Input: an expression.  Output: the same value, as an expression whose gathered indices may be read
-before the guard is evaluated, as loop nests do.
+before a guard above them is evaluated, as loop nests do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,25 @@ from dataclasses import replace
 
 from tilewright.kernel.expr import Bound, Const, Expr, Guard, IndexValue, Load, Reg, dtype_of
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod
-from tilewright.kernel.tree import read_by, rewrite
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import indices_of, read_by, rewrite, walk
+
+
+def may_trap(kernel: Kernel) -> bool:
+    """True if the kernel reads at an index loaded from memory, which may be out of range."""
+    return any(isinstance(a, Gathered) for a in _atoms(kernel))
+
+
+def _atoms(kernel: Kernel) -> list[object]:
+    values = (kernel.value, *(stage.value for stage in kernel.stages))
+    indices = [i for v in values for e in walk(v) for i in indices_of(e)]
+    found: list[object] = []
+    while indices:
+        for atom, _ in indices.pop().terms:
+            found.append(atom)
+            if isinstance(atom, (Div, Mod)):
+                indices.append(atom.value)
+    return found
 
 
 def with_guarded_reads(e: Expr) -> Expr:

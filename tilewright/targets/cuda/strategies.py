@@ -18,7 +18,7 @@ from tilewright.targets.cost_figures import TENSOR_CORE_CYCLES
 from tilewright.targets.cuda.classes import CudaLimits
 from tilewright.targets.cuda.features import MMA_SIZES, WGMMA_SIZES, features_of
 from tilewright.targets.gpu.matrix.operands import STAGES
-from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule
+from tilewright.targets.gpu.matrix.schedule import MATRIX_TYPES, MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MatrixGemm, worth_trying
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import RegisterGemm
@@ -28,18 +28,18 @@ from tilewright.targets.lite_space import LINE_BYTES, Core
 from tilewright.targets.vectors import LANES
 
 #: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
-WIDE = (64, 128, 128)
+WIDE_TILE = (64, 128, 128)
 #: Matrix results of a warp, and warps of a tile, as (rows, columns): the values that are tried.
-RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
-WARPS_OF = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
+RESULTS_PER_WARP = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
+WARPS_PER_TILE = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
 #: The same for warp groups.
-WARPGROUP_RESULTS, WARPGROUPS_OF = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
+RESULTS_PER_WARPGROUP, WARPGROUPS_PER_TILE = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
 #: Values that are tried: bytes of a block's depth; blocks of a slice.
-BLOCKS, SLICES = (64, 128), (1, 2)
+BLOCK_BYTES, SLICE_COUNTS = (64, 128), (1, 2)
 #: The most candidates of a type and a kind of unit.
 CANDIDATES_PER_TYPE = 12
 #: Shared memory in bytes of a block on common GPUs, largest first: there is a default for each.
-LIMITS = (232448, 166912, 101376)
+SHARED_LIMITS = (232448, 166912, 101376)
 
 
 class TransposedTile(RegisterGemm):
@@ -53,7 +53,7 @@ class TransposedTile(RegisterGemm):
 
     def default(self, kernel: Kernel) -> RegisterGemmSchedule:
         usual = super().default(kernel)
-        wide = (usual.x1, usual.y1, usual.threads) == WIDE
+        wide = (usual.x1, usual.y1, usual.threads) == WIDE_TILE
         return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
 
 
@@ -62,7 +62,7 @@ class TensorCores(MatrixGemm):
 
     def suits(self, kernel: Kernel) -> bool:
         """True for products of f16, bytes or relaxed f32 with enough rows to fill a matrix."""
-        able = any(types.suits(kernel) for types in TYPES.values())
+        able = any(types.suits(kernel) for types in MATRIX_TYPES.values())
         return able and operands(kernel).m.extent >= LANES
 
     def space(
@@ -73,7 +73,7 @@ class TensorCores(MatrixGemm):
         own = of_kind(group, CudaLimits, "a class of CUDA says its capability", kernel=kernel.name)
         found, has = list[tuple[MatrixGemmSchedule, float]](), features_of(own.capability)
         for types in MMA_SIZES:
-            for shapes in (_shapes, _of_groups):
+            for shapes in (_warp_schedules, _warpgroup_schedules):
                 able = [s for s in _ranked(kernel, types, shapes) if s.features <= has]
                 found += [(s, cost(s, kernel)) for s in able[:CANDIDATES_PER_TYPE]]
         return tuple(found)
@@ -85,31 +85,31 @@ class TensorCores(MatrixGemm):
         if not self.suits(kernel):
             return ()
         found = dict[MatrixGemmSchedule, None]()
-        by_groups = _ranked(kernel, "f16-f32", _of_groups)[:1]
+        by_groups = _ranked(kernel, "f16-f32", _warpgroup_schedules)[:1]
         found |= dict.fromkeys(by_groups)
         for types in ("f16-f32", "u8-i32", "tf32-f32", "i8-i32"):
-            ranked = _ranked(kernel, types, _shapes)
-            for limit, stages in every(LIMITS, (True, False)):
+            ranked = _ranked(kernel, types, _warp_schedules)
+            for limit, stages in every(SHARED_LIMITS, (True, False)):
                 fits = (s for s in ranked if s.shared <= limit and (s.stages > 1) == stages)
                 found |= dict.fromkeys([s for s in [next(fits, None)] if s is not None])
         return tuple(sorted(found, key=lambda s: (s.stages == 1, cost(s, kernel))))
 
 
-Shapes = Callable[[str, Sizes], Iterator[MatrixGemmSchedule]]
+ScheduleSource = Callable[[str, Sizes], Iterator[MatrixGemmSchedule]]
 
 
-def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixGemmSchedule]:
+def _ranked(kernel: Kernel, types: str, shapes: ScheduleSource) -> list[MatrixGemmSchedule]:
     """All schedules of a type that a kernel can have, best expected first."""
-    if not TYPES[types].suits(kernel):
+    if not MATRIX_TYPES[types].suits(kernel):
         return []
     able = (s for s in shapes(types, Sizes.of(kernel)) if not s.objection(kernel))
     return sorted(able, key=lambda s: (cost(s, kernel), -s.n, str(s)))
 
 
-def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
+def _warp_schedules(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     m, n, k = map(int, MMA_SIZES[types][0].split("x"))
-    size = TYPES[types].operand.size
-    choices = every(RESULTS, WARPS_OF, BLOCKS, SLICES, (1, *STAGES))
+    size = MATRIX_TYPES[types].operand.size
+    choices = every(RESULTS_PER_WARP, WARPS_PER_TILE, BLOCK_BYTES, SLICE_COUNTS, (1, *STAGES))
     for (rows, columns), (down, along), block, slices, stages in choices:
         r1 = slices * block // (k * size)
         s = MatrixGemmSchedule(
@@ -118,13 +118,13 @@ def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
         yield from worth_trying(s, sizes)
 
 
-def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
+def _warpgroup_schedules(types: str, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     if types != "f16-f32":
         return
     units = (map(int, size.split("x")) for size in WGMMA_SIZES[1:])
-    choices = every(map(tuple, units), WARPGROUP_RESULTS, WARPGROUPS_OF, STAGES)
+    choices = every(map(tuple, units), RESULTS_PER_WARPGROUP, WARPGROUPS_PER_TILE, STAGES)
     for (m, n, k), (rows, columns), (down, along), stages in choices:
-        r1 = LINE_BYTES // (k * TYPES[types].operand.size)
+        r1 = LINE_BYTES // (k * MATRIX_TYPES[types].operand.size)
         s = MatrixGemmSchedule(
             types, m, n, k, WARPGROUP, rows, columns, down, along, r1, stages=stages
         )
@@ -138,10 +138,10 @@ def cost(s: MatrixGemmSchedule, kernel: Kernel) -> float:
 
 def cycles(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     """The cycles that a multiprocessor is expected to take."""
-    figures, types = TENSOR_CORE_CYCLES, TYPES[s.types]
+    figures, types = TENSOR_CORE_CYCLES, MATRIX_TYPES[s.types]
     step = types.operand.size * types.group
     most = ceil(sizes.tiles(s) / CORES)
-    warps = min(figures.busy_warps, s.threads // WARP * min(most, LIMITS[0] // s.shared))
+    warps = min(figures.busy_warps, s.threads // WARP * min(most, SHARED_LIMITS[0] // s.shared))
     pace = figures.multiplied_bytes * (figures.warpgroup_speed if s.detached else 1)
     multiplied = s.x1 * s.y1 * step / pace * sqrt(figures.busy_warps / warps)
     read = (s.x1 + s.y1) * step / figures.memory_bytes

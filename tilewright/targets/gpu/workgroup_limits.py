@@ -120,6 +120,10 @@ MATRIX_UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }
 
+#: Unused f16 elements between two lines of shared memory that matrix units read: the lines of a
+#: matrix are then in different banks.
+F16_LINE_GAP = 8
+
 #: Common units: NVIDIA's and Intel's.  They get default schedules.  The third one is faster on
 #: NVIDIA for weights of few bits where tiles have no slices.
 COMMON_UNITS = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})

@@ -55,7 +55,7 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.staging import reduce_by_swaps
+from tilewright.targets.gpu.tile.epilogue import reduce_by_shuffles
 from tilewright.targets.vectors import are_whole_vectors, guarded
 
 #: A function of two numbers.
@@ -194,7 +194,7 @@ class _OneRowTile:
                 b.set("other", Swapped(Reg("given", F32), bits))
                 b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
-        reduce_by_swaps(b, _dot(0), "other", add, bits, self.dealt.each)
+        reduce_by_shuffles(b, _dot(0), "other", add, bits, self.dealt.each)
 
     def _score(self, block: Index) -> None:
         """Stores the score of this thread's key in shared memory, and updates `high`, the
@@ -227,7 +227,7 @@ class _OneRowTile:
         area: the shared memory through which subgroups pass their partial results
         """
         b, reg = self.b, Reg(name, F32)
-        reduce_by_swaps(b, reg, "other", op, 1, self.s.width)
+        reduce_by_shuffles(b, reg, "other", op, 1, self.s.width)
         with b.only_if((Bound(b.thread % self.s.width, 1),)):
             b.store(self.shared, b.thread // self.s.width + area, reg)
         b.add(Barrier())
@@ -264,7 +264,7 @@ class _OneRowTile:
         b, dealt = self.b, self.dealt
         own = [_context(c) for c in range(dealt.lanes)]
         for reg in own:
-            reduce_by_swaps(b, reg, "other", add, dealt.owners, self.s.width)
+            reduce_by_shuffles(b, reg, "other", add, dealt.owners, self.s.width)
         if dealt.parts == 1:
             return
         each = b.threads // dealt.parts

@@ -13,12 +13,12 @@ from math import ceil, gcd
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.form import Attention, classify, form_as, in_halves
+from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.loops import MatrixUnit, Scratch
 from tilewright.kernel.spec import EIGHT, Kernel
-from tilewright.targets.gpu.tile.addressing import may_trap
-from tilewright.targets.gpu.tile.staging import PAD
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
+    F16_LINE_GAP,
     MATRIX,
     MOST_SUMS,
     MOST_THREADS,
@@ -338,7 +338,12 @@ class Areas:
     @staticmethod
     def of(form: Attention, s: AttentionManyRowsSchedule) -> Areas:
         keys, columns = s.y1 // s.along, form.n.extent // s.along
-        left, key, value, score = s.y1 + PAD, form.depth.extent + PAD, columns + PAD, keys + LANES
+        left, key, value, score = (
+            s.y1 + F16_LINE_GAP,
+            form.depth.extent + F16_LINE_GAP,
+            columns + F16_LINE_GAP,
+            keys + LANES,
+        )
         right = max(keys * key, s.y1 * value)
         return Areas(
             Scratch(F16, s.x1 * left, s.own * left),

@@ -43,7 +43,7 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.addressing import add_up
+from tilewright.targets.gpu.tile.epilogue import reduce_slices
 from tilewright.targets.vectors import LANES, are_whole_vectors, guarded
 
 #: A function of two numbers.
@@ -283,7 +283,7 @@ class _OnlineSoftmaxTile:
             return column * self.s.x1 + g * self.lanes
 
         contexts = [self._context(c, g) for c, g in owned]
-        add_up(self.b, self.part, self.columns.slices, self.scores, contexts, place)
+        reduce_slices(self.b, self.part, self.columns.slices, self.scores, contexts, place)
 
     def _store(self) -> None:
         b, form, width = self.b, self.form, self.columns.width

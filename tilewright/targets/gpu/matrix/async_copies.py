@@ -42,7 +42,7 @@ class CopiedOperand:
     """
 
     b: Builder
-    piece: OperandTile
+    tile: OperandTile
     layout: BlockLayout
     stages: int
 
@@ -60,38 +60,39 @@ class CopiedOperand:
 
     def copy(self, stage: Index, block: Index) -> None:
         """Adds this thread's copies of a block; nothing is read beyond the ends."""
-        b, piece, operand, depth = self.b, self.piece, self.operand, self.layout.depth
-        ragged = piece.steps % depth != 0
+        b, operand_tile, operand, depth = self.b, self.tile, self.operand, self.layout.depth
+        ragged = operand_tile.steps % depth != 0
         for place, step in self._units():
-            row, at = piece.start + place, block * depth + step
+            row, at = operand_tile.start + place, block * depth + step
             b.copy_ahead(
-                piece.area, self.where(stage, place, step),
+                operand_tile.area, self.where(stage, place, step),
                 Load(
-                    operand.load.buffer, element(operand, piece, row, at),
+                    operand.load.buffer, element(operand, operand_tile, row, at),
                     operand.dtype, operand.lanes,
                 ),
-                (Bound(row, piece.extent), *([Bound(at, piece.steps)] if ragged else [])),
+                (Bound(row, operand_tile.extent), *([Bound(at, operand_tile.steps)] if ragged else
+                [])),
             )  # fmt: skip
 
     def _units(self) -> Iterator[tuple[Index, Index]]:
         """First row (or column) and step of each copy; neighbouring threads copy adjacent bytes."""
         operand, width, depth = self.operand, self.layout.width, self.layout.depth
-        if operand.along:
+        if operand.deep_in_memory:
             shape: tuple[int, ...] = (width, depth // operand.units)
         else:
             panel = self.layout.panel or width
             shape = (width // panel, depth, panel // operand.units)
         for _, at in self.b.points_of_thread(shape):
-            if operand.along:
+            if operand.deep_in_memory:
                 yield at[0], at[1] * operand.units
             else:
                 yield at[0] * panel + at[2] * operand.units, at[1]
 
 
-class CopiedTile(MatrixTile):
+class AsyncCopyTile(MatrixTile):
     """One tile whose operands are copied without change."""
 
-    sides: tuple[CopiedOperand, CopiedOperand]
+    operands: tuple[CopiedOperand, CopiedOperand]
     layout_of: Callable[[OperandLayout, int, int], BlockLayout] = staticmethod(BlockLayout.of)
     #: False: copies are issued before the products, which the threads wait for.
     late = False
@@ -101,16 +102,19 @@ class CopiedTile(MatrixTile):
         rows, columns = required(
             operand_layouts(tile.kernel), "it cannot be copied", kernel=tile.kernel.name
         )
-        pieces = tile.pieces(s.x1, s.y1)
-        self.sides = self._operand(pieces[0], rows), self._operand(pieces[1], columns)
+        operand_tiles = tile.operand_tiles(s.x1, s.y1)
+        self.operands = (
+            self._operand(operand_tiles[0], rows),
+            self._operand(operand_tiles[1], columns),
+        )
 
-    def _operand(self, piece: OperandTile, operand: OperandLayout) -> CopiedOperand:
-        layout = self.layout_of(operand, piece.width, self.s.depth)
-        return CopiedOperand(self.b, piece, layout, self.s.stages)
+    def _operand(self, operand_tile: OperandTile, operand: OperandLayout) -> CopiedOperand:
+        layout = self.layout_of(operand, operand_tile.width, self.s.depth)
+        return CopiedOperand(self.b, operand_tile, layout, self.s.stages)
 
     @contextmanager
     def blocks(self) -> Iterator[SharedBlock]:
-        b, s, steps = self.b, self.s, self.places.ops.steps
+        b, s, steps = self.b, self.s, self.indices.ops.steps
         blocks, behind = ceil(steps / s.depth), AwaitCopies(s.stages - 2)
         # A worker that resumes the tile begins at a later block (cuda/chunks.py).
         first = b.within(Index(), blocks, "first")
@@ -131,26 +135,26 @@ class CopiedTile(MatrixTile):
         """Copies a block, if it exists."""
         with self.b.only_if((Bound(block, blocks),)):
             stage = self.b.let(block % self.s.stages, "stage")
-            for side in self.sides:
-                side.copy(stage, block)
+            for operand in self.operands:
+                operand.copy(stage, block)
         self.b.add(EndCopies())
 
     def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        side, s = self.sides[right], self.s
-        layout, operand, group = side.layout, side.operand, side.operand.group
+        copied, s = self.operands[right], self.s
+        layout, operand, group = copied.layout, copied.operand, copied.operand.group
         if right:
             place = self.along * (s.columns * s.n) + number * s.n
         else:
             place = self.down * (s.rows * s.m) + number * s.m
-        at = side.where(stage, place, self.slice * s.own + step * s.k // group)
-        area, across = side.piece.area, not operand.along
+        at = copied.where(stage, place, self.slice * s.own + step * s.k // group)
+        area, across = copied.tile.area, not operand.deep_in_memory
         return LoadMatrix(
             name, right, area, self.b.address(at), layout.stride, across, group if across else 1,
             layout.panel_elements, layout.panel_elements * layout.depth,
         )  # fmt: skip
 
 
-class WarpgroupTile(CopiedTile):
+class WarpgroupTile(AsyncCopyTile):
     """One tile by detached units (warp groups), which multiply while the next block is copied."""
 
     layout_of = staticmethod(BlockLayout.in_swizzled_lines)

@@ -17,7 +17,7 @@ from tilewright.kernel.form import ByteContraction, classify
 from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.tile.addressing import Places, operands
+from tilewright.targets.gpu.tile.addressing import ProductIndices, operands
 from tilewright.targets.gpu.tile.staging import OperandTile
 from tilewright.targets.lite_space import LINE_BYTES
 
@@ -31,14 +31,14 @@ class OperandLayout:
 
     load, dtype: the load of an element, and the element's type in memory
     axis:  the axis of the bytes within a step; None if a step is a single element
-    along: True if the depth is contiguous; False if the rows (or columns) of a step are
+    deep_in_memory: the depth is contiguous, not the rows (or columns) of a step
     panel: columns of a panel; 0: there are no panels
     """
 
     load: Load
     dtype: DType
     axis: Var | None
-    along: bool
+    deep_in_memory: bool
     panel: int
 
     @property
@@ -80,10 +80,12 @@ class BlockLayout:
     @staticmethod
     def of(operand: OperandLayout, width: int, depth: int) -> BlockLayout:
         """Panels, or lines with gaps."""
-        if operand.panel and not operand.along and width % operand.panel == 0:
+        if operand.panel and not operand.deep_in_memory and width % operand.panel == 0:
             stride = operand.panel * operand.group
             return BlockLayout(operand, width, depth, stride, operand.panel)
-        stride = _padded_line(operand.along, width, depth, operand.dtype.size, operand.group)
+        stride = _padded_line(
+            operand.deep_in_memory, width, depth, operand.dtype.size, operand.group
+        )
         return BlockLayout(operand, width, depth, stride)
 
     @staticmethod
@@ -94,7 +96,7 @@ class BlockLayout:
         if layout.panel:
             return layout
         stride = LINE_BYTES // operand.dtype.size
-        panel = 0 if operand.along else stride
+        panel = 0 if operand.deep_in_memory else stride
         return replace(layout, stride=stride, panel=panel, swizzled=True)
 
     @property
@@ -106,7 +108,7 @@ class BlockLayout:
     def size(self) -> int:
         """Elements of a block."""
         panels = self.width // (self.panel or self.width)
-        return (self.width if self.operand.along else self.depth) * self.stride * panels
+        return (self.width if self.operand.deep_in_memory else self.depth) * self.stride * panels
 
     def where(self, place: Index, step: Index) -> Index:
         """The offset in a block of a step of one row (or column)."""
@@ -114,7 +116,7 @@ class BlockLayout:
         if self.panel:
             first = place // self.panel * (self.panel_elements * self.depth)
             return first + step * self.stride + place % self.panel * group
-        line, at = (place, step) if self.operand.along else (step, place)
+        line, at = (place, step) if self.operand.deep_in_memory else (step, place)
         return line * self.stride + at * group
 
 
@@ -123,14 +125,14 @@ def operand_layouts(kernel: Kernel) -> tuple[OperandLayout, OperandLayout] | Non
     """The layouts of both operands of a product; None if one of them cannot be copied directly."""
     ops, form = operands(kernel), classify(kernel)
     axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
-    places = Places(ops, {})
-    rows = _operand_layout(kernel, ops.row, axis, places.rows(1, Index(), 0))
-    columns = _operand_layout(kernel, ops.col, axis, places.columns(1, Index(), 0))
+    indices = ProductIndices(ops, {})
+    rows = _operand_layout(kernel, ops.row, axis, indices.rows(1, Index(), 0))
+    columns = _operand_layout(kernel, ops.col, axis, indices.columns(1, Index(), 0))
     return None if rows is None or columns is None else (rows, columns)
 
 
 def _operand_layout(
-    kernel: Kernel, load: Expr, axis: Var | None, piece: OperandTile
+    kernel: Kernel, load: Expr, axis: Var | None, operand_tile: OperandTile
 ) -> OperandLayout | None:
     if not isinstance(load, Load):
         return None
@@ -138,15 +140,17 @@ def _operand_layout(
     dtype = F16 if buffer.halves else load.dtype
     layout = buffer.layout
     panel = layout.width if isinstance(layout, Panels | Groups) else 0
-    for along in (True, False):
-        operand = OperandLayout(load, dtype, axis, along, panel)
+    for deep in (True, False):
+        operand = OperandLayout(load, dtype, axis, deep, panel)
         units = operand.units
-        extent, steps = piece.extent, piece.steps
-        whole = (steps if along else extent) % units == 0
-        q = index(Var("q", extent if along else ceil(extent / units)))
-        k = index(Var("k", ceil(steps / units) if along else steps))
+        extent, steps = operand_tile.extent, operand_tile.steps
+        whole = (steps if deep else extent) % units == 0
+        q = index(Var("q", extent if deep else ceil(extent / units)))
+        k = index(Var("k", ceil(steps / units) if deep else steps))
         run = [
-            element(operand, piece, *((q, k * units + i) if along else (q * units + i, k)), part)
+            element(
+                operand, operand_tile, *((q, k * units + i) if deep else (q * units + i, k)), part
+            )
             for i in range(units)
             for part in range(operand.group)
         ]
@@ -156,10 +160,10 @@ def _operand_layout(
 
 
 def element(
-    operand: OperandLayout, piece: OperandTile, place: Index, step: Index, part: int = 0
+    operand: OperandLayout, operand_tile: OperandTile, place: Index, step: Index, part: int = 0
 ) -> Index:
     """The index in its buffer of an element, by row or column, step, and number in the step."""
-    values = piece.point(place, step)
+    values = operand_tile.point(place, step)
     if operand.axis is not None:
         values = values | {operand.axis: index(part)}
     return operand.load.index.substitute(values)
@@ -173,9 +177,9 @@ def most_bytes(width: int, depth: int, size: int, group: int) -> int:
     )
 
 
-def _padded_line(along: bool, width: int, depth: int, size: int, group: int) -> int:
+def _padded_line(deep: bool, width: int, depth: int, size: int, group: int) -> int:
     """Elements from line to line in shared memory.  A gap after each line puts the eight lines of a
     matrix, or the four steps of words, in different banks."""
-    if along:
+    if deep:
         return depth * group + COPY_BYTES // size
     return width * group + (COPY_BYTES if size == F16.size else 2 * COPY_BYTES) // size

@@ -21,9 +21,14 @@ from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
 from tilewright.targets.gpu.matrix.operands import COPY_BYTES, STAGES, most_bytes, operand_layouts
-from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, of_bytes, of_floats, of_halves
-from tilewright.targets.gpu.tile.staging import PAD
+from tilewright.targets.gpu.product.schedule import (
+    BYTES_PER_STEP,
+    is_f32_product,
+    is_int8_product,
+    may_round_to_f16,
+)
 from tilewright.targets.gpu.workgroup_limits import (
+    F16_LINE_GAP,
     LARGER_SHARED_SIZES,
     MATRIX,
     MOST_SUMS,
@@ -41,11 +46,11 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
 
 #: Elements between rows of a warp group's results in shared memory.
-WIDE_PAD = 8
+WARPGROUP_ROW_GAP = 8
 
 
 @dataclass(frozen=True)
-class Types:
+class MatrixTypes:
     """The types of operands and results that a matrix unit multiplies.
 
     group: elements of a step of the product;  feature: what it needs besides matrix units
@@ -64,15 +69,19 @@ class Types:
 
 
 def _of_tf32(kernel: Kernel) -> bool:
-    return of_floats(kernel, in_tf32)
+    return is_f32_product(kernel, in_tf32)
 
 
 #: By `MatrixGemmSchedule.types`, which is also the middle of a feature's name.
-TYPES = {
-    "i8-i32": Types(I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, of_bytes, staged=True),
-    "f16-f32": Types(F16, F32, 1, workgroup_limits.F16_FEATURE, of_halves, staged=True),
-    "u8-i32": Types(U8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, of_bytes),
-    "tf32-f32": Types(F32, F32, 1, workgroup_limits.COPIES, _of_tf32, fraction=10),
+MATRIX_TYPES = {
+    "i8-i32": MatrixTypes(
+        I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, is_int8_product, staged=True
+    ),
+    "f16-f32": MatrixTypes(
+        F16, F32, 1, workgroup_limits.F16_FEATURE, may_round_to_f16, staged=True
+    ),
+    "u8-i32": MatrixTypes(U8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, is_int8_product),
+    "tf32-f32": MatrixTypes(F32, F32, 1, workgroup_limits.COPIES, _of_tf32, fraction=10),
 }
 
 
@@ -110,7 +119,13 @@ class MatrixGemmSchedule(Schedule):
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
-        own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, subgroup_feature(self.width), sizes}
+        own = {
+            MATRIX,
+            SUBGROUPS,
+            MATRIX_TYPES[self.types].feature,
+            subgroup_feature(self.width),
+            sizes,
+        }
         own |= {workgroup_limits.COPIES} if self.stages > 1 else set()
         return frozenset(own | shared_memory_feature(self.shared))
 
@@ -133,7 +148,7 @@ class MatrixGemmSchedule(Schedule):
     @property
     def depth(self) -> int:
         """Steps of a block."""
-        return self.r1 * self.k // TYPES[self.types].group
+        return self.r1 * self.k // MATRIX_TYPES[self.types].group
 
     @property
     def own(self) -> int:
@@ -151,25 +166,28 @@ class MatrixGemmSchedule(Schedule):
         column sums."""
         patches = WORD_BYTES * self.subgroups * self.m * self.pitch
         if self.detached:
-            step = TYPES[self.types].operand.size * TYPES[self.types].group
+            step = MATRIX_TYPES[self.types].operand.size * MATRIX_TYPES[self.types].group
             return max(self.stages * (self.x1 + self.y1) * self.depth * step, patches)
         if self.stages > 1:
-            types = TYPES[self.types]
+            types = MATRIX_TYPES[self.types]
             widths = (most_bytes(width, self.depth, types.operand.size, types.group)
                       for width in (self.x1, self.y1))  # fmt: skip
             return max(self.stages * sum(widths), patches)
-        if TYPES[self.types].operand == F16:
+        if MATRIX_TYPES[self.types].operand == F16:
             # A gap follows each step of a part, or each of its rows or columns.
             rows = max(self.x1 * self.slices, self.depth * self.down)
             columns = max(self.y1 * self.slices, self.depth * self.along)
-            return F16.size * (self.depth * (self.x1 + self.y1) + PAD * (rows + columns)) + patches
+            return (
+                F16.size * (self.depth * (self.x1 + self.y1) + F16_LINE_GAP * (rows + columns))
+                + patches
+            )
         pitch = self.depth + self.slices * self.gap
         return WORD_BYTES * ((self.x1 + self.y1) * pitch + self.y1) + patches
 
     @property
     def pitch(self) -> int:
         """Elements from row to row of a result in shared memory."""
-        return self.n + (WIDE_PAD if self.detached else 0)
+        return self.n + (WARPGROUP_ROW_GAP if self.detached else 0)
 
     @property
     def detached(self) -> bool:
@@ -178,7 +196,7 @@ class MatrixGemmSchedule(Schedule):
 
     @property
     def unit(self) -> MatrixUnit:
-        types = TYPES[self.types]
+        types = MATRIX_TYPES[self.types]
         return MatrixUnit(
             self.m,
             self.n,
@@ -201,14 +219,14 @@ class MatrixGemmSchedule(Schedule):
             return f"a thread has at most {MOST_SUMS} sums"
         if self.r1 % self.slices:
             return "r1 is a multiple of slices"
-        if not TYPES[self.types].suits(kernel):
+        if not MATRIX_TYPES[self.types].suits(kernel):
             return f"the operands of {kernel.name} cannot be {self.types}"
-        if self.stages > STAGES[-1] or (not TYPES[self.types].staged and self.stages == 1):
+        if self.stages > STAGES[-1] or (not MATRIX_TYPES[self.types].staged and self.stages == 1):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
-        if self.stages > 1 and not copied_as(self.types, kernel):
+        if self.stages > 1 and not can_be_copied_as(self.types, kernel):
             return f"the operands of {kernel.name} are not contiguous in {COPY_BYTES}-byte pieces"
         if self.detached and (
-            self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE_BYTES
+            self.stages == 1 or self.depth * MATRIX_TYPES[self.types].operand.size != LINE_BYTES
         ):
             depth = f"{LINE_BYTES} bytes of the depth in a block"
             return f"warp groups have stages, no slices, and {depth}"
@@ -219,14 +237,14 @@ class MatrixGemmSchedule(Schedule):
         return beyond(self.threads, self.shared, most[-1])
 
 
-def types_of(kernel: Kernel) -> str:
+def staged_types_of(kernel: Kernel) -> str:
     """The types in which matrix units compute a product without stages; "" if they cannot."""
-    found = (name for name, types in TYPES.items() if types.staged and types.suits(kernel))
+    found = (name for name, types in MATRIX_TYPES.items() if types.staged and types.suits(kernel))
     return next(found, "")
 
 
-def copied_as(types: str, kernel: Kernel) -> bool:
+def can_be_copied_as(types: str, kernel: Kernel) -> bool:
     """True if both operands can be copied directly as operands of these types."""
     found = operand_layouts(kernel)
-    want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
+    want = (U8, I8) if types == "u8-i32" else (MATRIX_TYPES[types].operand,) * 2
     return found is not None and tuple(operand.dtype for operand in found) == want

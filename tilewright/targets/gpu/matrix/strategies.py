@@ -22,9 +22,9 @@ from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cost_figures import MATRIX_UNIT_COSTS
-from tilewright.targets.gpu.matrix.async_copies import CopiedTile, WarpgroupTile
-from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixGemmSchedule, types_of
-from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
+from tilewright.targets.gpu.matrix.async_copies import AsyncCopyTile, WarpgroupTile
+from tilewright.targets.gpu.matrix.schedule import MATRIX_TYPES, MatrixGemmSchedule, staged_types_of
+from tilewright.targets.gpu.matrix.tiles import F16MatrixTile, Int8MatrixTile, MatrixTile
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.schedule import BANDS, Sizes
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
@@ -40,23 +40,23 @@ from tilewright.targets.lite_space import Core
 from tilewright.targets.vectors import LANES
 
 #: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
-FEW_BITS = (16, 8, 16, 32)
+FEW_BITS_UNIT = (16, 8, 16, 32)
 
 #: Values that are tried: result matrices of a subgroup; subgroups of a tile; bytes of the depth in
 #: a slice of a block; slices.
-RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
+RESULTS_PER_SUBGROUP = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
 
-SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
+SUBGROUPS_PER_TILE = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
 
-BLOCKS = (32, 64)
+SLICE_BYTES = (32, 64)
 
-SLICES = (1, 2)
+SLICE_COUNTS = (1, 2)
 
 #: The most candidates of each unit.
 MATRIX_GEMM_CANDIDATES = 8
 
 #: The most elements of a block that a thread may copy; with more, registers spill.
-MOST_COPIED = 64
+MOST_COPIED_ELEMENTS = 64
 
 
 class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
@@ -65,14 +65,14 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
     kind = MatrixGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return types_of(kernel) != "" and operands(kernel).m.extent >= LANES
+        return staged_types_of(kernel) != "" and operands(kernel).m.extent >= LANES
 
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[MatrixGemmSchedule, float], ...]:
         """The best expected schedules of each unit: large tiles that leave no core without work."""
         found, most = list[tuple[MatrixGemmSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
-        for ranked in each_unit(kernel):
+        for ranked in ranked_by_unit(kernel):
             able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
             found += able[:MATRIX_GEMM_CANDIDATES]
         return tuple(found)
@@ -81,11 +81,13 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
         """Defaults for untuned kernels: the best expected schedule of each common unit."""
         if not self.suits(kernel):
             return ()
-        ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
+        ranked = {
+            _unit(found[0][0]): [s for s, _ in found] for found in ranked_by_unit(kernel) if found
+        }
         units = [unit for unit in ranked if unit in COMMON_UNITS]
         few_bits = isinstance(classify(kernel), BlockContraction)
-        if few_bits and ranked.get(FEW_BITS) and ranked[FEW_BITS][0].slices == 1:
-            units = [FEW_BITS, *units]
+        if few_bits and ranked.get(FEW_BITS_UNIT) and ranked[FEW_BITS_UNIT][0].slices == 1:
+            units = [FEW_BITS_UNIT, *units]
         # Devices with less shared memory get a default, too.
         limits = SHARED_SIZES[::-1]
         best = (
@@ -97,13 +99,13 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
         """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes, s = Sizes.of(kernel), schedule
         tiles = sizes.tiles(s)
-        loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
+        loads = MATRIX_TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
         return s.shared, float(loads + sizes.stored)
 
     def lower(self, kernel: Kernel, schedule: MatrixGemmSchedule) -> TileFn:
-        s, operand = schedule, TYPES[schedule.types].operand
-        copied: type[MatrixTile] = WarpgroupTile if s.detached else CopiedTile
-        staged: type[MatrixTile] = HalfTile if operand == F16 else ByteTile
+        s, operand = schedule, MATRIX_TYPES[schedule.types].operand
+        copied: type[MatrixTile] = WarpgroupTile if s.detached else AsyncCopyTile
+        staged: type[MatrixTile] = F16MatrixTile if operand == F16 else Int8MatrixTile
         kind = copied if s.stages > 1 else staged
         rounded = fast_division(kernel) if operand == F16 else kernel
         return kind(tile_of(rounded, s.x1, s.y1, s.band, s.threads), s).emit()
@@ -113,20 +115,22 @@ def _unit(s: MatrixGemmSchedule) -> tuple[int, int, int, int]:
     return s.m, s.n, s.k, s.width
 
 
-def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixGemmSchedule, float]]]:
+def ranked_by_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixGemmSchedule, float]]]:
     """For each unit all schedules that may be tried with their costs, best expected first."""
-    types, sizes = types_of(kernel), Sizes.of(kernel)
+    types, sizes = staged_types_of(kernel), Sizes.of(kernel)
     for unit in MATRIX_UNITS[types]:
-        able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
+        able = (s for s in _schedules_of_unit(types, *unit, sizes) if not s.objection(kernel))
         costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
         yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
 
 
-def _of_unit(
+def _schedules_of_unit(
     types: str, m: int, n: int, k: int, width: int, sizes: Sizes
 ) -> Iterator[MatrixGemmSchedule]:
-    size = TYPES[types].operand.size
-    choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False), SLICES)
+    size = MATRIX_TYPES[types].operand.size
+    choices = every(
+        RESULTS_PER_SUBGROUP, SUBGROUPS_PER_TILE, SLICE_BYTES, (True, False), SLICE_COUNTS
+    )
     for (rows, columns), (down, along), block, ahead, slices in choices:
         r1 = slices * max(1, block // (k * size))
         s = MatrixGemmSchedule(
@@ -138,7 +142,7 @@ def _of_unit(
 def worth_trying(s: MatrixGemmSchedule, sizes: Sizes) -> Iterator[MatrixGemmSchedule]:
     """The schedule with its band, unless it is at least twice as large as the product or each
     thread would copy more elements than its registers hold."""
-    few = s.stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+    few = s.stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED_ELEMENTS * s.threads
     if few and s.x1 < 2 * max(sizes.rows, s.m) and s.y1 < 2 * max(sizes.cols, s.n):
         yield replace(s, band=sizes.band(BANDS[-1], s.x1))
 
@@ -155,7 +159,7 @@ def _cost(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     half_busy = figures.busy_threads * figures.half_busy / s.threads
     rounds = most - last + (max(last, half_busy) if last else 0)
     work = CORES * rounds * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
-    types = TYPES[s.types]
+    types = MATRIX_TYPES[s.types]
     halves = types.operand == F16
     read = figures.memory_read * ((1 if halves else figures.byte_columns) / s.x1 + 1 / s.y1)
     shared = figures.shared_read * (1 / s.m / s.rows + 1 / s.n / s.columns)

@@ -33,9 +33,11 @@ from tilewright.kernel.loops import (
 )
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.vector_staging import staged_in_vectors
-from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
-from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides
-from tilewright.targets.gpu.tile.staging import PAD, StagedOperand, staged
+from tilewright.targets.gpu.product.integer_gemm import ColumnSums, Int8Operand, int8_operands
+from tilewright.targets.gpu.tile.addressing import TilePosition, stage_operands
+from tilewright.targets.gpu.tile.epilogue import EpilogueStore
+from tilewright.targets.gpu.tile.staging import StagedOperand, staged_blocks
+from tilewright.targets.gpu.workgroup_limits import F16_LINE_GAP
 from tilewright.targets.vectors import LANES
 
 
@@ -55,7 +57,7 @@ class SharedBlock:
     while_multiplying: Callable[[], None] = _nothing
 
 
-class Area(Protocol):
+class SharedOperand(Protocol):
     """An operand in shared memory."""
 
     def scratch(self, depth: int) -> Scratch:
@@ -65,10 +67,10 @@ class Area(Protocol):
 class MatrixTile(ABC):
     """One tile: the copies, the products and the stores of one thread."""
 
-    sides: tuple[Area, Area]
+    operands: tuple[SharedOperand, SharedOperand]
 
     def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
-        self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
+        self.b, self.kernel, self.indices, self.s = tile.b, tile.kernel, tile.indices, s
         self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
         b = self.b
         subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
@@ -80,7 +82,7 @@ class MatrixTile(ABC):
     def blocks(self) -> AbstractContextManager[SharedBlock]:
         """A loop over blocks of the depth; its body runs while a block is in shared memory."""
 
-    def count(self) -> None:
+    def add_block_work(self) -> None:
         """Adds other work on a block in shared memory.  None by default."""
         return
 
@@ -92,12 +94,12 @@ class MatrixTile(ABC):
         Where an area has parts, the offset includes the part's number (`Scratch`).
         """
 
-    def settle(self) -> list[Scratch]:
+    def before_store(self) -> list[Scratch]:
         """Emits the work between the loop and the stores of sums; returns its shared areas, which
         follow those of the operands."""
         return []
 
-    def whole(self, total: Reg, col: Index) -> Reg:
+    def corrected_sums(self, total: Reg, col: Index) -> Reg:
         """Four sums as the kernel stores them, from a column of the tile on."""
         return total
 
@@ -119,9 +121,9 @@ class MatrixTile(ABC):
             block.while_multiplying()
             if self.unit.detached:
                 b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
-            self.count()
-        areas = [side.scratch(s.depth) for side in self.sides]
-        areas += self.settle()
+            self.add_block_work()
+        areas = [operand.scratch(s.depth) for operand in self.operands]
+        areas += self.before_store()
         self._store(len(self.kernel.buffers) + len(areas))
         patches = Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)
         areas += [replace(patches, reuses=s.stages > 1)]
@@ -130,7 +132,7 @@ class MatrixTile(ABC):
     def _store(self, patches: int) -> None:
         """Stores each result through the subgroup's area; the slices' results are added up in
         turn."""
-        b, s, output = self.b, self.s, SumStore(self.b, self.kernel, self.places)
+        b, s, output = self.b, self.s, EpilogueStore(self.b, self.kernel, self.indices)
         each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
         units, threads = s.m * s.n // LANES, s.width * s.slices
@@ -149,7 +151,7 @@ class MatrixTile(ABC):
                     for slice_ in range(1, s.slices):
                         more = Load(patches, at + slice_ * others * each, total.dtype, LANES)
                         b.set(total.name, Call("add", (total, more), total.dtype, LANES))
-                    total = self.whole(total, col)
+                    total = self.corrected_sums(total, col)
                     output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
             b.add(barrier)
 
@@ -158,10 +160,10 @@ def _result(i: int, j: int) -> str:
     return f"result{i}_{j}"
 
 
-class PartsTile(MatrixTile):
+class StagedMatrixTile(MatrixTile):
     """One tile whose operands are staged through registers, in parts of shared memory."""
 
-    sides: tuple[StagedOperand, StagedOperand]
+    operands: tuple[StagedOperand, StagedOperand]
 
     def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
@@ -175,75 +177,78 @@ class PartsTile(MatrixTile):
     @contextmanager
     def blocks(self) -> Iterator[SharedBlock]:
         s = self.s
-        with staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead):
+        with staged_blocks(self.b, self.operands, self.indices.ops.steps, s.depth, s.ahead):
             yield SharedBlock()
 
     def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        side, layout, s = self.sides[right], self.sides[right].layout, self.s
+        operand, layout, s = self.operands[right], self.operands[right].layout, self.s
         place, first = index(number * (s.n if right else s.m)), index(step * s.k // layout.group)
         at = layout.in_part(self.parts[right], place, first)
         stride = layout.stride * layout.group
-        return LoadMatrix(name, right, side.piece.area, at, stride, not layout.deep_in_shared)
+        return LoadMatrix(name, right, operand.tile.area, at, stride, not layout.deep_in_shared)
 
 
-class HalfTile(PartsTile):
+class F16MatrixTile(StagedMatrixTile):
     """Operands as f16, each step with all rows or columns; sums in f32."""
 
     def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
-        rows, columns = sides(tile, (s.x1, s.y1))
+        rows, columns = stage_operands(tile, (s.x1, s.y1))
         parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
-        made = (staged_in_vectors(side, tile.kernel, part, s.own, PAD) for side, part in parts)
-        self.sides = next(made), next(made)
+        made = (
+            staged_in_vectors(operand, tile.kernel, part, s.own, F16_LINE_GAP)
+            for operand, part in parts
+        )
+        self.operands = next(made), next(made)
 
 
-class _Words(Bytes):
+class _Int8Lines(Int8Operand):
     """Bytes that are contiguous along the depth for each place; a unit is one group of four."""
 
     def units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, place and step of each of this thread's groups; neighbours' are adjacent."""
         panel = self.layout.panel or 1
-        shape = (self.piece.width // panel, depth, panel)
+        shape = (self.tile.width // panel, depth, panel)
         for n, (major, step, minor) in self.b.points_of_thread(shape):
             yield n, major * panel + minor, step
 
-    def take(self, n: int, place: Index, step: Index) -> None:
+    def load_unit(self, n: int, place: Index, step: Index) -> None:
         self.b.set(self.reg(n, 0, I8).name, self.word(place, step))
 
-    def taken(self, n: int, i: int) -> Expr:
+    def loaded_step(self, n: int, i: int) -> Expr:
         return self.reg(n, 0, I8)
 
 
-class ByteTile(PartsTile):
+class Int8MatrixTile(StagedMatrixTile):
     """Operands as bytes, each row or column contiguous along the depth; sums in i32."""
 
-    sides: tuple[_Words, _Words]
+    operands: tuple[_Int8Lines, _Int8Lines]
 
     def __init__(self, tile: TilePosition, s: MatrixGemmSchedule) -> None:
         super().__init__(tile, s)
-        rows, columns = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
-        self.sides = _in_parts(rows, s.down, s), _in_parts(columns, s.along, s)
-        self.counts = ColumnCounts(self.b, s.y1)
+        rows, columns = int8_operands(tile, (s.x1, s.y1), False, kind=_Int8Lines)
+        self.operands = _in_parts(rows, s.down, s), _in_parts(columns, s.along, s)
+        self.counts = ColumnSums(self.b, s.y1)
         #: The number of the shared area with the correction of each column.
-        self.corrections = len(self.kernel.buffers) + len(self.sides)
+        self.corrections = len(self.kernel.buffers) + len(self.operands)
 
-    def count(self) -> None:
-        cols = self.sides[1]
-        self.counts.add(cols.piece.area, self.s.depth, cols.layout.where)
+    def add_block_work(self) -> None:
+        cols = self.operands[1]
+        self.counts.add(cols.tile.area, self.s.depth, cols.layout.where)
 
-    def settle(self) -> list[Scratch]:
+    def before_store(self) -> list[Scratch]:
         self.counts.put(self.corrections)
         return [Scratch(I32, self.s.y1)]
 
-    def whole(self, total: Reg, col: Index) -> Reg:
+    def corrected_sums(self, total: Reg, col: Index) -> Reg:
         """Adds the correction for signed bytes to four sums."""
         lack = Reg("lack", I32, LANES)
-        self.b.set(lack.name, ColumnCounts.four(self.corrections, col))
+        self.b.set(lack.name, ColumnSums.four(self.corrections, col))
         self.b.set(total.name, Call("add", (total, lack), I32, LANES))
         return total
 
 
-def _in_parts(side: _Words, parts: int, s: MatrixGemmSchedule) -> _Words:
+def _in_parts(operand: _Int8Lines, parts: int, s: MatrixGemmSchedule) -> _Int8Lines:
     """The same operand in this number of parts, with a line of steps for each place."""
-    part = side.piece.width // parts
-    return replace(side, layout=side.layout.in_parts(part, s.own, s.gap, deep=True))
+    part = operand.tile.width // parts
+    return replace(operand, layout=operand.layout.in_parts(part, s.own, s.gap, deep=True))

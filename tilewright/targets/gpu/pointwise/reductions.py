@@ -25,7 +25,7 @@ from tilewright.kernel.index import Index, Var, index, multi_index, stride, unfl
 from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.tile.staging import reduce_by_swaps
+from tilewright.targets.gpu.tile.epilogue import reduce_by_shuffles
 
 #: The number of parts that a thread combines between two barriers.
 FAN = 4
@@ -176,7 +176,7 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
 
 def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
     """Combines `reg` within subgroups by exchange, then over subgroups through the area."""
-    reduce_by_swaps(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
+    reduce_by_shuffles(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
     if b.threads == width:
         return
     with b.only_if((Bound(b.thread % width, 1),)):

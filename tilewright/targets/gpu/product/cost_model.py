@@ -29,7 +29,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.cost_figures import REGISTER_TILE_CYCLES, WORD_COSTS
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
-    OVERHEAD,
+    OVERHEAD_REGISTERS,
     RegisterGemmSchedule,
     Sizes,
 )
@@ -53,7 +53,7 @@ MOST_UNROLLED_MULTIPLY_ADDS = 1024
 FEW_SUMS = 32
 
 #: The number of best shapes that are also tried with other settings, besides the default.
-VARIED = 2
+VARIED_SHAPES = 2
 
 #: Values that are tried: rows and columns of a register tile, and of a tile; steps of a block.
 REGISTER_TILE_SIDES = (4, 8)
@@ -124,7 +124,7 @@ def _fastest(kernel: Kernel, make: Callable[..., RegisterGemmSchedule]) -> Regis
 
 
 @lru_cache(maxsize=64)
-def tiles_of(
+def cached_tiles_around(
     kernel: Kernel, usual: RegisterGemmSchedule, core: Core, group: WorkgroupLimits
 ) -> tuple[tuple[RegisterGemmSchedule, float], ...]:
     """The tiles of f32 around a default, kept because several strategies ask for them."""
@@ -150,10 +150,10 @@ def tiles_around(
         return expected(s), str(s)
 
     shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
-    varied = [v for s in (usual, *shapes[:VARIED]) for v in _varied(s)]
-    walked = (_walked(s, sizes) for s in (*varied, *shapes))
+    varied = [v for s in (usual, *shapes[:VARIED_SHAPES]) for v in _varied(s)]
+    walked = (_with_band(s, sizes) for s in (*varied, *shapes))
     found = dict.fromkeys(filter(fits, walked))
-    for same in (usual, _walked(usual, sizes)):
+    for same in (usual, _with_band(usual, sizes)):
         found.pop(same, None)
     chosen = (usual, *sorted([*found][: MOST_SCHEDULES - 1], key=rank))
     return tuple((s, expected(s)) for s in chosen)
@@ -166,10 +166,12 @@ def cost(schedule: RegisterGemmSchedule, sizes: Sizes, core: Core) -> float:
     shared = WORD_COSTS.shared_word * (1 / s.x0 + 1 / s.y0)
     each = 1 + shared + WORD_COSTS.memory_word * (1 / s.x1 + 1 / s.y1)
     barriers = 1 + 2 / s.r1
-    return work * each * barriers / at_work(sizes.tiles(s), s.threads, registers(s), s.shared, core)
+    return (
+        work * each * barriers / busy_share(sizes.tiles(s), s.threads, registers(s), s.shared, core)
+    )
 
 
-def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -> float:
+def busy_share(tiles: int, threads: int, registers: int, shared: int, core: Core) -> float:
     """The share of the device that is busy: cores with a tile, times the occupancy of these cores.
 
     registers: words of a thread;  shared: bytes of a group
@@ -184,7 +186,7 @@ def registers(schedule: RegisterGemmSchedule) -> int:
     ahead."""
     s = schedule
     copied = s.r1 * (s.x1 + s.y1) // s.threads
-    return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
+    return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD_REGISTERS
 
 
 def _flight(threads: int, registers: int, shared: int, core: Core, most: float) -> float:
@@ -221,6 +223,6 @@ def _varied(s: G) -> Iterator[G]:
         yield from (replace(s, **{name: value}) for value in values)
 
 
-def _walked(s: G, sizes: Sizes) -> G:
+def _with_band(s: G, sizes: Sizes) -> G:
     """The schedule with its effective band, so that equal orders of tiles are one candidate."""
     return replace(s, band=sizes.band(s.band, s.x1))

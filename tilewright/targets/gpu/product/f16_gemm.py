@@ -22,16 +22,16 @@ from tilewright.targets.vectors import LANES
 def lower(kernel: Kernel, schedule: F16GemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
-    return lower_tile(fast_division(kernel), schedule, _Halves)
+    return lower_tile(fast_division(kernel), schedule, _F16Tile)
 
 
-class _Halves(ProductTile):
+class _F16Tile(ProductTile):
     """One tile whose operands are f16."""
 
     operand = F16
 
-    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
-        rows, columns = super()._sides()
+    def _stage_operands(self) -> tuple[StagedOperand, StagedOperand]:
+        rows, columns = super()._stage_operands()
         return rows.in_f16(self.kernel), columns.in_f16(self.kernel)
 
     def _multiply(self) -> None:
@@ -42,7 +42,7 @@ class _Halves(ProductTile):
             total, part = self.total(i, v), Call("cast", (_part(i, v),), F32, LANES)
             self.b.set(total.name, Call("add", (total, part), F32, LANES))
 
-    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+    def _accumulated(self, i: int, v: int) -> tuple[str, Expr]:
         factors = (*self._factors(i, v), _part(i, v))
         return _part(i, v).name, Call("fma", factors, F16, LANES)
 

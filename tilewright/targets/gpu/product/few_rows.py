@@ -23,24 +23,30 @@ from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat, id
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
+from tilewright.targets.gpu.product.chains import Chain
+from tilewright.targets.gpu.product.row_sources import OperandRows, rows_of
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
-from tilewright.targets.gpu.tile.addressing import Places, SumStore, add_up, operands
-from tilewright.targets.gpu.tile.staging import StagedOperand, columns
+from tilewright.targets.gpu.tile.addressing import ProductIndices, operands
+from tilewright.targets.gpu.tile.epilogue import EpilogueStore, reduce_slices
+from tilewright.targets.gpu.tile.staging import StagedOperand, column_operand
 from tilewright.targets.vectors import LANES, guarded
 
 
-def columns_alone(kernel: Kernel) -> StagedOperand:
+def column_operand_alone(kernel: Kernel) -> StagedOperand:
     """The column operand outside a tile, to query its memory layout."""
     ops = operands(kernel)
-    return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
+    return _column_operand(
+        Builder({}, 1, kernel), kernel, ProductIndices(ops, {v: index(v) for v in ops.outer})
+    )
 
 
-def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> StagedOperand:
+def _column_operand(
+    b: Builder, kernel: Kernel, indices: ProductIndices, width: int = LANES
+) -> StagedOperand:
     """The column operand of a tile: vectors of `width` columns."""
-    ops = places.ops
-    piece = places.columns(width, Index(), 0)
-    return columns(b, kernel, ops, piece, widest=ops.n.extent)
+    ops = indices.ops
+    operand_tile = indices.columns(width, Index(), 0)
+    return column_operand(b, kernel, ops, operand_tile, widest=ops.n.extent)
 
 
 class FewRowsTile:
@@ -48,15 +54,15 @@ class FewRowsTile:
 
     The products have equal parts of the y1 columns, and the same column numbers.
     rows:  how the chain's rows are read
-    which: the product whose columns this thread has;  part: its slice;  col: its first column
-    spot:  the offset of that column in the tile
+    product_number: of the product whose columns this thread has
+    part: its slice;  col: its first column;  column_offset: the offset of that column in the tile
     """
 
     def __init__(
         self,
         chain: Chain,
         s: FewRowsSchedule,
-        rows: Callable[[Chain, Places], OperandRows] = rows_of,
+        rows: Callable[[Chain, ProductIndices], OperandRows] = rows_of,
     ) -> None:
         self.chain, self.s = chain, s
         kernels, every = chain.products, [operands(kernel) for kernel in chain.products]
@@ -65,66 +71,75 @@ class FewRowsTile:
         cols, self.rows = ceil(ops.n.extent / self.width), range(ops.m.extent)
         self.b = b = Builder({}, prod(outer) * cols, chain.last, s.threads)
         *others, tile = unflatten(b.tile, (*outer, cols))
-        self.places = [Places(own, dict(zip(own.outer, others, strict=True))) for own in every]
-        self.sides = [
-            _columns(b, kernel, places, self.width)
-            for kernel, places in zip(kernels, self.places, strict=True)
+        self.indices = [
+            ProductIndices(own, dict(zip(own.outer, others, strict=True))) for own in every
         ]
-        self.input = rows(chain, self.places[0])
+        self.column_operands = [
+            _column_operand(b, kernel, indices, self.width)
+            for kernel, indices in zip(kernels, self.indices, strict=True)
+        ]
+        self.input = rows(chain, self.indices[0])
         # Neighbouring threads read adjacent vectors: those of a panel, then its next steps.
-        run = self.sides[0].layout.run
+        run = self.column_operands[0].layout.run
         shape = (len(every), self.width // LANES // run, s.slices, run)
-        which, major, part, unit = unflatten(b.thread, shape)
-        self.which, own = b.let(which, "which"), b.let(major * run + unit, "t")
-        self.part, self.spot = b.let(part, "t"), self.which * self.width + own * LANES
+        product_number, major, part, unit = unflatten(b.thread, shape)
+        self.product_number, own = b.let(product_number, "which"), b.let(major * run + unit, "t")
+        self.part, self.column_offset = (
+            b.let(part, "t"),
+            self.product_number * self.width + own * LANES,
+        )
         self.col = b.let(tile * self.width + own * LANES, "col")
         for i in self.rows:
             b.set(total(i).name, identity("sum", F32, LANES))
 
     @property
-    def side(self) -> StagedOperand:
+    def columns(self) -> StagedOperand:
         """The first product's columns; all products' columns have the same layout."""
-        return self.sides[0]
+        return self.column_operands[0]
 
     def by_product(self) -> Iterator[StagedOperand]:
         """The columns of each product, in turn.  Statements added meanwhile run only in its
         threads."""
-        for n, side in enumerate(self.sides):
-            with self.b.only_if(self._having(n)):
-                yield side
+        for n, columns in enumerate(self.column_operands):
+            with self.b.only_if(self._computing(n)):
+                yield columns
 
-    def _having(self, number: int) -> tuple[Bound, ...]:
-        return (Bound(self.which - number, 1),)
+    def _computing(self, number: int) -> tuple[Bound, ...]:
+        return (Bound(self.product_number - number, 1),)
 
     def finish(self, *areas: Scratch) -> TileFn:
         """Adds up the slices in an area after these; then slice 0 stores."""
         b, s, chain, count = self.b, self.s, self.chain, len(self.rows)
-        area, first, last = chain.area + len(areas), (Bound(self.part, 1),), len(self.sides) - 1
+        area, first, last = (
+            chain.area + len(areas),
+            (Bound(self.part, 1),),
+            len(self.column_operands) - 1,
+        )
 
         def place(number: Index, i: int) -> Index:
-            return (number * count + i) * s.y1 + self.spot
+            return (number * count + i) * s.y1 + self.column_offset
 
         sums = [total(i) for i in self.rows]
-        self.input.settle(b, s.slices)
-        add_up(b, self.part, s.slices, area, sums, place, s.fan)
-        self.input.scale(b, first, sums)
-        given = {chain.given: Reg("given", F32, LANES)} if chain.given else {}
-        if given:
+        self.input.combine_terms(b, s.slices)
+        reduce_slices(b, self.part, s.slices, area, sums, place, s.fan_in)
+        self.input.scale_sums(b, first, sums)
+        forwarded = {chain.forwarded: Reg("given", F32, LANES)} if chain.forwarded else {}
+        if forwarded:
             with b.only_if(
-                (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
+                (*first, *self._computing(0), Bound(self.col, self.indices[0].ops.n.extent))
             ):
-                output = SumStore(b, chain.products[0], self.places[0])
+                output = EpilogueStore(b, chain.products[0], self.indices[0])
                 for i in self.rows:
                     b.store(area, place(Index(), i), output.vector(index(i), self.col, total(i)))
             b.add(Barrier())
-        output = SumStore(b, chain.last, self.places[-1], chain.output, given)
-        with b.only_if((*first, *self._having(last))):
+        output = EpilogueStore(b, chain.last, self.indices[-1], chain.output, forwarded)
+        with b.only_if((*first, *self._computing(last))):
             for i in self.rows:
-                for reg in given.values():
+                for reg in forwarded.values():
                     b.set(reg.name, Load(area, place(Index(), i) - last * self.width, F32, LANES))
                 output.put(index(i), self.col, total(i))
-        own = (Scratch(F32, b.threads),) * chain.own_areas
-        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 or given else ()
+        own = (Scratch(F32, b.threads),) * chain.norm_areas
+        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 or forwarded else ()
         return replace(b.finish(chain.last, (*own, *areas, *more)), outputs=(chain.output,))
 
 
@@ -137,34 +152,34 @@ def lower(kernel: Kernel, schedule: FewRowsSchedule) -> TileFn:
 def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
     """The same loops for a chain; its products have equal parts of the columns."""
     tile = FewRowsTile(chain, s)
-    b, steps = tile.b, tile.places[0].ops.steps
-    tile.input.make_ready(b)
-    for side in tile.by_product():
-        blocks = ceil(steps / (s.slices * s.r0 * side.layout.unit_steps))
+    b, steps = tile.b, tile.indices[0].ops.steps
+    tile.input.prepare_rows(b)
+    for columns in tile.by_product():
+        blocks = ceil(steps / (s.slices * s.r0 * columns.layout.unit_steps))
         with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
             firsts = [
-                ((block * s.r0 + u) * s.slices + tile.part) * side.layout.unit_steps
+                ((block * s.r0 + u) * s.slices + tile.part) * columns.layout.unit_steps
                 for u in range(s.r0)
             ]
             for u, step in enumerate(firsts):
-                side.take(u, tile.col, step)
+                columns.load_unit(u, tile.col, step)
             for u, step in enumerate(firsts):
                 for i in tile.rows:
-                    _multiply(b, tile.input, side, i, u, step)
+                    _multiply(b, tile.input, columns, i, u, step)
     return tile.finish()
 
 
 def _multiply(
-    b: Builder, rows: OperandRows, side: StagedOperand, i: int, unit: int, step: Index
+    b: Builder, rows: OperandRows, columns: StagedOperand, i: int, unit: int, step: Index
 ) -> None:
     """Adds row * columns to the sums of row i, over the steps of a unit.  A scale that the columns
     share is applied once."""
-    factor = side.factor(unit)
+    factor = columns.factor(unit)
     to = total(i) if factor is None else _part(i)
     if factor is not None:
         b.set(to.name, identity("sum", F32, LANES))
-    for j, left in enumerate(_row(b, rows, i, step, side.layout.unit_steps)):
-        factors = (Splat(left, LANES), side.taken(unit, j), to)
+    for j, left in enumerate(_row(b, rows, i, step, columns.layout.unit_steps)):
+        factors = (Splat(left, LANES), columns.loaded_step(unit, j), to)
         b.set(to.name, Call("fma", factors, F32, LANES))
     if factor is not None:
         b.set(total(i).name, Call("fma", (to, factor, total(i)), F32, LANES))
@@ -172,7 +187,7 @@ def _multiply(
 
 def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
     """Row i at each of `count` steps, loaded as vectors where its memory layout allows it."""
-    steps = rows.places.ops.steps
+    steps = rows.indices.ops.steps
     lanes = LANES if count % LANES == 0 and rows.loads_vector(index(i), step) else 1
     for j in range(0, count, lanes):
         left = Reg("row", F32, lanes)

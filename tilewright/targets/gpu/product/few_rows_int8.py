@@ -44,11 +44,16 @@ from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.chains import Chain, scaled_rows_of
+from tilewright.targets.gpu.product.chains import Chain
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
-from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, FewRowsInt8Schedule
-from tilewright.targets.gpu.tile.staging import Integers
+from tilewright.targets.gpu.product.row_sources import scaled_rows_of
+from tilewright.targets.gpu.product.schedule import (
+    NUMBERS_PER_UNIT,
+    VECTOR_BYTES,
+    FewRowsInt8Schedule,
+)
+from tilewright.targets.gpu.tile.staging import QuantisedOperand
 from tilewright.targets.vectors import LANES, guarded
 
 #: The largest byte; the least scale of a unit.
@@ -74,26 +79,26 @@ class _RoundedRowsTile:
         self.tile, self.s = FewRowsTile(chain, s, scaled_rows_of), s
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred
-        self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
+        self.units, self.steps = s.units(chain.last), self.tile.indices[0].ops.steps
         #: Numbers of the shared areas: of bytes, and of scales and sums.
         self.bytes, self.numbers = range(chain.area, chain.area + 2)
 
     def emit(self) -> TileFn:
         b, each, blocks = self.b, self.s.unit, ceil(self.steps / self.s.unit / self.units)
         if blocks > 1:
-            self.tile.input.make_ready(b)
+            self.tile.input.prepare_rows(b)
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
             self._block(block * self.units, alone=blocks == 1)
             if blocks > 1:
                 b.add(Barrier())
         count = len(self.rows) * self.units
-        bytes_, numbers = Scratch(I8, count * each), Scratch(F32, count * NUMBERS)
+        bytes_, numbers = Scratch(I8, count * each), Scratch(F32, count * NUMBERS_PER_UNIT)
         return self.tile.finish(bytes_, numbers)
 
-    def by_product(self) -> Iterator[Integers]:
+    def by_product(self) -> Iterator[QuantisedOperand]:
         """The columns of each product, as in `FewRowsTile`."""
-        for side in self.tile.by_product():
-            own = of_kind(side, Integers, "its columns are not integers")
+        for columns in self.tile.by_product():
+            own = of_kind(columns, QuantisedOperand, "its columns are not integers")
             yield own.with_unit_steps(self.s.unit)
 
     def _block(self, first: Index, alone: bool) -> None:
@@ -105,27 +110,27 @@ class _RoundedRowsTile:
         if self.s.ahead:
             self._take_rings(first, start)
         if alone:
-            self.tile.input.make_ready(b)
+            self.tile.input.prepare_rows(b)
         self._round(first)
         b.add(Barrier())
         if not self.s.ahead:
             self._take_rings(first, start)
-        for side in self.by_product():
+        for columns in self.by_product():
             with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
                 for u in range(ring):
-                    self._multiply(side, u, number * ring + u)
-                    self._take(side, u, first, (number + 1) * ring + u)
+                    self._multiply(columns, u, number * ring + u)
+                    self._take(columns, u, first, (number + 1) * ring + u)
             done = (whole - 1) * ring if whole else 0
             for u in range(start):
-                self._multiply(side, u, index(done + u))
+                self._multiply(columns, u, index(done + u))
                 if u < left:
-                    self._take(side, u, first, index(done + ring + u))
+                    self._take(columns, u, first, index(done + ring + u))
             for u in range(left):
-                self._multiply(side, u, index(done + ring + u))
+                self._multiply(columns, u, index(done + ring + u))
             if rest:
                 with b.only_if((Bound(self.tile.part, rest),)):
-                    self._take(side, 0, first, index(each))
-                    self._multiply(side, 0, index(each))
+                    self._take(columns, 0, first, index(each))
+                    self._multiply(columns, 0, index(each))
 
     def _own(self, number: Index) -> Index:
         """The position in a block of this thread's unit number `number`."""
@@ -140,14 +145,14 @@ class _RoundedRowsTile:
                 number = self.b.thread + n * self.b.threads
                 with self.b.only_below(number, self.units) as unit:
                     self._round_unit(i, unit, (first + unit) * self.s.unit)
-        self.tile.input.share(self.b)
+        self.tile.input.store_terms(self.b)
 
     def _round_unit(self, i: int, unit: Index, step: Index) -> None:
         b, place, each = self.b, unit + i * self.units, self.s.unit
         fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
         for n, four in enumerate(fours):
             b.set(four.name, self._four(i, step + n * LANES))
-            self.tile.input.count(b, i, step + n * LANES)
+            self.tile.input.note_read(b, i, step + n * LANES)
         high, size = Reg("high", F32, LANES), Reg("size", F32)
         b.set(high.name, reduce(_larger, map(_abs, fours)))
         b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
@@ -161,15 +166,15 @@ class _RoundedRowsTile:
                 words.append(Reg(f"bytes{2 * n + odd}", I8, LANES))
                 b.set(words[-1].name, _bytes(a, c, odd))
                 b.set(count.name, Dot(count, Const(1, I8, LANES), words[-1]))
-        if each == VECTOR:
+        if each == VECTOR_BYTES:
             b.store(self.bytes, place * each, Join(tuple(words)))
         else:
             for n, word in enumerate(words):
                 b.store(self.bytes, place * each + n * LANES, word)
         scaled = Call("mul", (size, Const(1 / LARGEST, F32)), F32)
-        b.store(self.numbers, place * NUMBERS, scaled)
+        b.store(self.numbers, place * NUMBERS_PER_UNIT, scaled)
         minus = Call("neg", (Call("cast", (count,), F32),), F32)
-        b.store(self.numbers, place * NUMBERS + 1, minus)
+        b.store(self.numbers, place * NUMBERS_PER_UNIT + 1, minus)
 
     def _four(self, i: int, step: Index) -> Expr:
         """Row i at four steps."""
@@ -183,45 +188,45 @@ class _RoundedRowsTile:
 
     def _take_rings(self, first: Index, count: int) -> None:
         """Loads the first `count` of this thread's units of a block."""
-        for side in self.by_product() if count else ():
+        for columns in self.by_product() if count else ():
             for u in range(count):
-                self._take(side, u, first, index(u))
+                self._take(columns, u, first, index(u))
 
-    def _take(self, side: Integers, u: int, first: Index, number: Index) -> None:
+    def _take(self, columns: QuantisedOperand, u: int, first: Index, number: Index) -> None:
         """Loads this thread's unit number `number` to registers `u`."""
-        side.take(u, self.tile.col, (first + self._own(number)) * self.s.unit)
+        columns.load_unit(u, self.tile.col, (first + self._own(number)) * self.s.unit)
 
-    def _multiply(self, side: Integers, u: int, number: Index) -> None:
+    def _multiply(self, columns: QuantisedOperand, u: int, number: Index) -> None:
         """Adds the products of the unit in registers `u` to the sums of each row."""
-        for j in range(side.words):
-            words = side.reg(u, j, I32)
+        for j in range(columns.words):
+            words = columns.reg(u, j, I32)
             for upper in (False, True):
                 self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
         for i in self.rows:
-            self._add(side, i, u, self._own(number) + i * self.units)
+            self._add(columns, i, u, self._own(number) + i * self.units)
 
-    def _add(self, side: Integers, i: int, u: int, place: Index) -> None:
-        b, row, each = self.b, Reg("row", I8, VECTOR), self.s.unit
-        if each == VECTOR:
-            b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))
+    def _add(self, columns: QuantisedOperand, i: int, u: int, place: Index) -> None:
+        b, row, each = self.b, Reg("row", I8, VECTOR_BYTES), self.s.unit
+        if each == VECTOR_BYTES:
+            b.set(row.name, Load(self.bytes, place * each, I8, VECTOR_BYTES))
         dots: Expr = Const(0, I32, LANES)
         for n in range(each // LANES):
             j, upper = divmod(n, 2)
             part: Expr = Subvector(row, n * LANES, LANES)
-            if each != VECTOR:
+            if each != VECTOR_BYTES:
                 part = Load(self.bytes, place * each + n * LANES, I8, LANES)
             dots = Dot(dots, part, _nibbles(j, bool(upper)))
         whole: Expr = Call("cast", (dots,), F32, LANES)
         if not self.centred:
-            minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
-            whole = Call("fma", (minus, side.zero(u), whole), F32, LANES)
-        size = Splat(Load(self.numbers, place * NUMBERS, F32), LANES)
-        factor = Call("mul", (side.scale(u), size), F32, LANES)
+            minus = Splat(Load(self.numbers, place * NUMBERS_PER_UNIT + 1, F32), LANES)
+            whole = Call("fma", (minus, columns.zero(u), whole), F32, LANES)
+        size = Splat(Load(self.numbers, place * NUMBERS_PER_UNIT, F32), LANES)
+        factor = Call("mul", (columns.scale(u), size), F32, LANES)
         b.set(total(i).name, Call("fma", (whole, factor, total(i)), F32, LANES))
 
 
 def _nibbles(j: int, upper: bool) -> Reg:
-    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR)
+    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR_BYTES)
 
 
 def _bytes(a: Reg, c: Reg, odd: int) -> Expr:

@@ -38,7 +38,12 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, IntegerGemmSchedule
 from tilewright.targets.gpu.tile.addressing import TilePosition
-from tilewright.targets.gpu.tile.staging import MOST_GAP, OperandTile, StagedOperand, StagingLayout
+from tilewright.targets.gpu.tile.staging import (
+    MOST_STEP_GAP,
+    OperandTile,
+    StagedOperand,
+    StagingLayout,
+)
 from tilewright.targets.vectors import LANES, guarded
 
 #: Subtracted from each row element when it is staged.
@@ -48,11 +53,11 @@ SHIFT = 128
 def lower(kernel: Kernel, schedule: IntegerGemmSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
-    return lower_tile(kernel, schedule, _Dots)
+    return lower_tile(kernel, schedule, _Int8Tile)
 
 
 @dataclass(frozen=True, eq=False)
-class Bytes(StagedOperand):
+class Int8Operand(StagedOperand):
     """Stages a byte operand: a thread's unit is one group of each of four rows or columns.
 
     group: the axis within a group
@@ -65,16 +70,16 @@ class Bytes(StagedOperand):
     def of(
         cls,
         b: Builder,
-        piece: OperandTile,
+        operand_tile: OperandTile,
         load: Load,
         group: Var,
         *,
-        apart: bool = False,
+        padded: bool = False,
         panel: int = 1,
     ) -> Self:
-        """apart, panel: as in `Floats`"""
-        layout = StagingLayout.of(piece.width, panel)
-        padding = (layout.panel or LANES) if apart else 0
+        """padded, panel: as in `FloatOperand`"""
+        layout = StagingLayout.of(operand_tile.width, panel)
+        padding = (layout.panel or LANES) if padded else 0
         layout = replace(
             layout,
             deep_in_memory=not layout.panel,
@@ -82,20 +87,20 @@ class Bytes(StagedOperand):
             dtype=I8,
             group=BYTES_PER_STEP,
         )
-        return cls(b, piece, layout, load, group)
+        return cls(b, operand_tile, layout, load, group)
 
-    def take(self, n: int, place: Index, step: Index) -> None:
+    def load_unit(self, n: int, place: Index, step: Index) -> None:
         for i in range(LANES):
             self.b.set(self.reg(n, i, I8).name, self.word(place + i, step))
 
-    def taken(self, n: int, i: int) -> Expr:
+    def loaded_step(self, n: int, i: int) -> Expr:
         """Four groups as one vector."""
         return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
 
     def word(self, place: Index, step: Index) -> Expr:
         """A group of one row or column as signed bytes; 0 beyond the ends."""
-        load, ends = self.load, self.piece.ends(place, step)
-        values: Values = self.piece.point(place, step) | {self.group: Index()}
+        load, ends = self.load, self.tile.ends(place, step)
+        values: Values = self.tile.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
         if is_multiple(at, BYTES_PER_STEP):
             word: Expr = Load(load.buffer, at, load.dtype, BYTES_PER_STEP)
@@ -112,26 +117,26 @@ def _signed(word: Expr) -> Expr:
     return Call("cast", (less,), I8, BYTES_PER_STEP)
 
 
-B = TypeVar("B", bound=Bytes)
+B = TypeVar("B", bound=Int8Operand)
 
 
-def sides_of_bytes(
-    tile: TilePosition, widths: tuple[int, int], apart: bool, kind: type[B]
+def int8_operands(
+    tile: TilePosition, widths: tuple[int, int], padded: bool, kind: type[B]
 ) -> tuple[B, B]:
     """This number of rows and of columns of a tile, staged in the first two shared areas."""
-    b, kernel, ops = tile.b, tile.kernel, tile.places.ops
+    b, kernel, ops = tile.b, tile.kernel, tile.indices.ops
     group = kernel.stages[0].axes[-1]
     layout = kernel.buffers[ops.col.buffer].layout
     panel = layout.width if isinstance(layout, Groups) and ops.n.extent > layout.width else 1
-    rows, cols = tile.pieces(*widths)
-    panel = panel if panel <= MOST_GAP else 1
+    rows, cols = tile.operand_tiles(*widths)
+    panel = panel if panel <= MOST_STEP_GAP else 1
     return (
-        kind.of(b, rows, ops.row, group, apart=apart),
-        kind.of(b, cols, ops.col, group, apart=apart, panel=panel),
+        kind.of(b, rows, ops.row, group, padded=padded),
+        kind.of(b, cols, ops.col, group, padded=padded, panel=panel),
     )
 
 
-class ColumnCounts:
+class ColumnSums:
     """Sums each column of a tile, by the first threads, to correct for rows that are less by
     `SHIFT`."""
 
@@ -166,32 +171,32 @@ class ColumnCounts:
         return Lanes(tuple(Load(area, col + i, I32) for i in range(LANES)))
 
 
-class _Dots(ProductTile):
+class _Int8Tile(ProductTile):
     """One tile whose sums are i32."""
 
     dtype, operand = I32, I8
 
-    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
+    def _stage_operands(self) -> tuple[StagedOperand, StagedOperand]:
         s = self.s
-        self.counts = ColumnCounts(self.b, s.y1)
-        return sides_of_bytes(self.tile, (s.x1, s.y1), s.apart, Bytes)
+        self.counts = ColumnSums(self.b, s.y1)
+        return int8_operands(self.tile, (s.x1, s.y1), s.apart, Int8Operand)
 
     def _multiply(self) -> None:
         super()._multiply()
-        cols = self.sides[1]
-        self.counts.add(cols.piece.area, self.s.r1, cols.layout.where)
+        cols = self.operands[1]
+        self.counts.add(cols.tile.area, self.s.r1, cols.layout.where)
 
-    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+    def _accumulated(self, i: int, v: int) -> tuple[str, Expr]:
         total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * BYTES_PER_STEP)
         row = Subvector(left, i % LANES * BYTES_PER_STEP, BYTES_PER_STEP)
         return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * BYTES_PER_STEP))
 
-    def _settle(self, area: int) -> list[Scratch]:
+    def _before_store(self, area: int) -> list[Scratch]:
         """Adds the corrections to the sums."""
         b, s = self.b, self.s
         self.counts.put(area)
         for v in range(s.y0 // LANES):
-            b.set(f"lack{v}", ColumnCounts.four(area, self._four(v)))
+            b.set(f"lack{v}", ColumnSums.four(area, self._four(v)))
             for i in range(s.x0):
                 total = self.total(i, v)
                 b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))

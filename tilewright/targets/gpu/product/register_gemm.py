@@ -24,9 +24,10 @@ from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat, id
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, Tiled
-from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides, tile_of
-from tilewright.targets.gpu.tile.staging import StagedOperand, staged
+from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule, RegisterTiled
+from tilewright.targets.gpu.tile.addressing import TilePosition, stage_operands, tile_of
+from tilewright.targets.gpu.tile.epilogue import EpilogueStore
+from tilewright.targets.gpu.tile.staging import StagedOperand, staged_blocks
 from tilewright.targets.vectors import LANES
 
 
@@ -51,24 +52,24 @@ class RegisterTile:
 
     dtype = operand = F32
 
-    def __init__(self, tile: TilePosition, sizes: Tiled, slices: int = 1) -> None:
-        self.tile, self.b, self.kernel, self.places = tile, tile.b, tile.kernel, tile.places
+    def __init__(self, tile: TilePosition, sizes: RegisterTiled, slices: int = 1) -> None:
+        self.tile, self.b, self.kernel, self.indices = tile, tile.b, tile.kernel, tile.indices
         self.row0, self.col0 = tile.row0, tile.col0
-        b, self.sizes, self.ops = self.b, sizes, self.places.ops
-        self.sides = self._sides()
+        b, self.sizes, self.ops = self.b, sizes, self.indices.ops
+        self.operands = self._stage_operands()
         shape = (slices, sizes.x1 // sizes.x0, sizes.y1 // sizes.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
 
-    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
+    def _stage_operands(self) -> tuple[StagedOperand, StagedOperand]:
         """Both operands."""
-        return sides(self.tile, (self.sizes.x1, self.sizes.y1))
+        return stage_operands(self.tile, (self.sizes.x1, self.sizes.y1))
 
     def _clear(self) -> None:
         """Sets the sums to 0."""
         for i, v in self._sums:
             self.b.set(self.total(i, v).name, identity("sum", self.dtype, LANES))
 
-    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+    def _accumulated(self, i: int, v: int) -> tuple[str, Expr]:
         """Name of the sums of row i and four columns, and their value with one more product
         added."""
         total = self.total(i, v)
@@ -101,7 +102,7 @@ class RegisterTile:
         return self.along * LANES + v * (self.sizes.y1 // self.sizes.y0 * LANES)
 
     def _store(self) -> None:
-        output = SumStore(self.b, self.kernel, self.places)
+        output = EpilogueStore(self.b, self.kernel, self.indices)
         for i in range(self.sizes.x0):
             row = self._row(i)
             for v in range(self.sizes.y0 // LANES):
@@ -115,24 +116,24 @@ class ProductTile(RegisterTile):
         self.s = schedule
         super().__init__(tile, schedule, schedule.slices)
 
-    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
-        return sides(self.tile, (self.s.x1, self.s.y1), apart=self.s.apart)
+    def _stage_operands(self) -> tuple[StagedOperand, StagedOperand]:
+        return stage_operands(self.tile, (self.s.x1, self.s.y1), padded=self.s.apart)
 
     def emit(self) -> TileFn:
         b, s = self.b, self.s
         self._clear()
-        with staged(b, self.sides, self.ops.steps, s.r1, s.ahead, s.early):
+        with staged_blocks(b, self.operands, self.ops.steps, s.r1, s.ahead, s.early):
             self._multiply()
-        areas = [side.scratch(s.r1) for side in self.sides]
+        areas = [operand.scratch(s.r1) for operand in self.operands]
         if s.slices > 1:
             areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
-            self._add_up(self.sides[-1].piece.area + 1)
-        areas += self._settle(self.sides[0].piece.area + len(areas))
+            self._add_up(self.operands[-1].tile.area + 1)
+        areas += self._before_store(self.operands[0].tile.area + len(areas))
         with b.only_if((Bound(self.slice, 1),)):
             self._store()
         return b.finish(self.kernel, tuple(areas))
 
-    def _settle(self, area: int) -> list[Scratch]:
+    def _before_store(self, area: int) -> list[Scratch]:
         """Adds the work before sums are stored; returns its shared areas, numbered from `area`
         on."""
         return []
@@ -141,21 +142,23 @@ class ProductTile(RegisterTile):
         """Adds rows * columns to the sums, over this slice's steps of the block in shared
         memory."""
         b, s = self.b, self.s
-        (rows, cols), own = self.sides, s.r1 // s.slices
+        (rows, cols), own = self.operands, s.r1 // s.slices
         with b.loop("step", Index(), index(own), s.r0, own) as first:
             for step in (self.slice * own + first + u for u in range(s.r0)):
                 for i in range(0, s.x0, LANES):
-                    b.set(f"left{i // LANES}", self._held(rows, self.down * s.x0 + i, step))
+                    b.set(f"left{i // LANES}", self._load_shared(rows, self.down * s.x0 + i, step))
                 for v in range(s.y0 // LANES):
-                    b.set(f"right{v}", self._held(cols, self._four(v), step))
+                    b.set(f"right{v}", self._load_shared(cols, self._four(v), step))
                 for i, v in self._sums:
-                    name, value = self._more(i, v)
+                    name, value = self._accumulated(i, v)
                     b.set(name, value)
 
-    def _held(self, side: StagedOperand, place: Index, step: Index) -> Load:
+    def _load_shared(self, operand: StagedOperand, place: Index, step: Index) -> Load:
         """Loads four rows or columns of a step from shared memory."""
-        layout = side.layout
-        return Load(side.piece.area, layout.where(place, step), self.operand, LANES * layout.group)
+        layout = operand.layout
+        return Load(
+            operand.tile.area, layout.where(place, step), self.operand, LANES * layout.group
+        )
 
     def _add_up(self, area: int) -> None:
         """Adds the sums of all slices into those of slice 0, one row of each thread at a time."""

@@ -15,9 +15,10 @@ from typing import ClassVar, Protocol
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
+from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.tile.addressing import fixed_product, may_trap, operands, sides, tile_of
-from tilewright.targets.gpu.tile.staging import MOST_GAP
+from tilewright.targets.gpu.tile.addressing import fixed_product, operands, stage_operands, tile_of
+from tilewright.targets.gpu.tile.staging import MOST_STEP_GAP
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MOST_SHARED,
@@ -33,7 +34,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
 
 #: Registers of a thread, in words, for addresses and counters.
-OVERHEAD = 24
+OVERHEAD_REGISTERS = 24
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class RegisterGemmSchedule(Schedule):
     @property
     def shared(self) -> int:
         """The most bytes of shared memory."""
-        gaps = MOST_GAP + LANES if self.apart else 0
+        gaps = MOST_STEP_GAP + LANES if self.apart else 0
         sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
         return WORD_BYTES * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
 
@@ -99,7 +100,7 @@ class TileShape(Protocol):
     def y1(self) -> int: ...
 
 
-class Tiled(TileShape, Protocol):
+class RegisterTiled(TileShape, Protocol):
     """Schedules whose threads have register tiles of x0 by y0."""
 
     @property
@@ -164,7 +165,7 @@ class IntegerGemmSchedule(RegisterGemmSchedule):
         return super().shared + WORD_BYTES * self.y1
 
 
-def of_bytes(kernel: Kernel) -> bool:
+def is_int8_product(kernel: Kernel) -> bool:
     """True for products of bytes whose extents are fixed and which cannot trap."""
     form = classify(kernel)
     if not isinstance(form, ByteContraction) or form.group != BYTES_PER_STEP or kernel.extents:
@@ -189,17 +190,17 @@ class F16GemmSchedule(RegisterGemmSchedule):
         return (super().shared - sums) * F16.size // WORD_BYTES + sums
 
     def objection(self, kernel: Kernel) -> str:
-        if not of_halves(kernel):
+        if not may_round_to_f16(kernel):
             return f"the operands of {kernel.name} may not be rounded to f16"
         return super().objection(kernel)
 
 
-def of_halves(kernel: Kernel) -> bool:
+def may_round_to_f16(kernel: Kernel) -> bool:
     """True for products of f32 whose operands may be rounded to f16."""
-    return of_floats(kernel, in_halves)
+    return is_f32_product(kernel, in_halves)
 
 
-def of_floats(kernel: Kernel, allowed: Callable[[Kernel], bool]) -> bool:
+def is_f32_product(kernel: Kernel, allowed: Callable[[Kernel], bool]) -> bool:
     """True for products of f32 with enough columns, fixed extents and no traps, that `allowed`
     accepts."""
     ops = fixed_product(kernel)
@@ -213,9 +214,9 @@ class FewRowsSchedule(Schedule):
 
     form = "thin"
     #: Slices that one slice adds up at a time, with its own.
-    fan: ClassVar[int] = 2
+    fan_in: ClassVar[int] = 2
     #: The largest r0 where the same group also reduces the row, or computes two products.
-    chained: ClassVar[int] = 8
+    most_unrolled_in_chain: ClassVar[int] = 8
     r0: int = 4
     y1: int = 8
     slices: int = 128
@@ -237,18 +238,18 @@ class FewRowsSchedule(Schedule):
 
     def sums(self, rows: int) -> int:
         """Sums of all slices that go through shared memory."""
-        return rows * self.y1 * (self.slices - self.slices // self.fan)
+        return rows * self.y1 * (self.slices - self.slices // self.fan_in)
 
 
 #: Weights in a word; bytes of a row that one vector load reads if a unit is that large.
-WEIGHTS, VECTOR = 8, 16
+WORD_WEIGHTS, VECTOR_BYTES = 8, 16
 
 #: Steps that are rounded together.  With 32, neighbouring threads read too far apart, which takes
 #: 1.3 times as long.
 ROUNDED_STEPS = (8, 16)
 
 #: Numbers in shared memory for each unit of a row, beside its bytes: scale and sum.
-NUMBERS = 2
+NUMBERS_PER_UNIT = 2
 
 
 @dataclass(frozen=True)
@@ -261,8 +262,8 @@ class FewRowsInt8Schedule(FewRowsSchedule):
     """
 
     form = "rounded"
-    fan: ClassVar[int] = 8
-    chained: ClassVar[int] = 2
+    fan_in: ClassVar[int] = 8
+    most_unrolled_in_chain: ClassVar[int] = 2
     r0: int = 2
     y1: int = 32
     slices: int = 32
@@ -280,11 +281,11 @@ class FewRowsInt8Schedule(FewRowsSchedule):
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        each = self.unit + NUMBERS * WORD_BYTES
+        each = self.unit + NUMBERS_PER_UNIT * WORD_BYTES
         return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
 
     def objection(self, kernel: Kernel) -> str:
-        if not may_round(kernel):
+        if not may_round_to_int8(kernel):
             return f"the rows of {kernel.name} may not be rounded to bytes"
         if found := none_of("unit", self.unit, ROUNDED_STEPS):
             return found
@@ -293,14 +294,14 @@ class FewRowsInt8Schedule(FewRowsSchedule):
         return super().objection(kernel)
 
 
-def may_round(kernel: Kernel) -> bool:
+def may_round_to_int8(kernel: Kernel) -> bool:
     """True for products with 4-bit weights whose other operand may be rounded to i8."""
     form = classify(kernel)
     if not isinstance(form, BlockContraction):
         return False
     weights = form.weights
     loose = bool(weights.scales) and all(kernel.buffers[n].loose == "i8" for n in weights.scales)
-    return loose and weights.word == WEIGHTS and weights.size % max(ROUNDED_STEPS) == 0
+    return loose and weights.word == WORD_WEIGHTS and weights.size % max(ROUNDED_STEPS) == 0
 
 
 #: The most vector multiply-adds in a text.  Drivers take long to compile more, and pages refuse it.
@@ -338,7 +339,7 @@ class SubgroupGemmSchedule(Schedule):
     @property
     def registers(self) -> int:
         """Words of a thread's registers: sums, its own step of each row, and columns."""
-        return self.x0 * self.y0 + self.x0 + self.r0 * self.y0 + OVERHEAD
+        return self.x0 * self.y0 + self.x0 + self.r0 * self.y0 + OVERHEAD_REGISTERS
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -347,7 +348,7 @@ class SubgroupGemmSchedule(Schedule):
             return found
         if self.y0 % LANES or self.x1 % self.x0 or self.y1 % (self.y0 * self.width):
             return f"y0 is a multiple of {LANES}, x1 one of x0, and y1 one of y0 * width"
-        together = read_together(kernel)
+        together = steps_per_load(kernel)
         if self.width % self.r0 or self.r0 % together:
             return f"r0 divides width, and is a multiple of the {together} steps read at a time"
         if self.x0 * self.y0 > MOST_SUMS:
@@ -359,7 +360,7 @@ class SubgroupGemmSchedule(Schedule):
 
 
 @lru_cache(maxsize=1024)
-def read_together(kernel: Kernel) -> int:
+def steps_per_load(kernel: Kernel) -> int:
     """Steps of the columns that one load reads."""
     tile = tile_of(kernel, 1, LANES, 1, 2)
-    return sides(tile, (1, LANES))[1].layout.unit_steps
+    return stage_operands(tile, (1, LANES))[1].layout.unit_steps

@@ -23,14 +23,14 @@ from tilewright.targets.gpu.product import (
     register_gemm,
     subgroup_gemm,
 )
-from tilewright.targets.gpu.product.chains import Chain, for_chain
+from tilewright.targets.gpu.product.chains import Chain, schedule_for_chain
 from tilewright.targets.gpu.product.cost_model import (
-    at_work,
+    busy_share,
+    cached_tiles_around,
     fastest,
     tiles_around,
-    tiles_of,
 )
-from tilewright.targets.gpu.product.few_rows import columns_alone
+from tilewright.targets.gpu.product.few_rows import column_operand_alone
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
     BYTES_PER_STEP,
@@ -42,10 +42,10 @@ from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
     Sizes,
     SubgroupGemmSchedule,
-    may_round,
-    of_bytes,
-    of_halves,
-    read_together,
+    is_int8_product,
+    may_round_to_f16,
+    may_round_to_int8,
+    steps_per_load,
 )
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands
 from tilewright.targets.gpu.tile.staging import LINE_ELEMENTS, panel_of
@@ -67,7 +67,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
 
 #: The number of rows that fills a device with tiles.
-MANY_ROWS = 4096
+ROWS_TO_FILL_DEVICE = 4096
 
 #: The least steps of a thread, so that adding up slices takes little of the time.
 LEAST_STEPS = 2
@@ -92,7 +92,7 @@ class RegisterGemm(DefaultWorkgroupStrategy[RegisterGemmSchedule]):
         ops = fixed_product(kernel)
         if ops is None or ops.m.extent < LANES:
             return False
-        return ops.n.extent >= (LANES if ops.m.extent < MANY_ROWS else 2)
+        return ops.n.extent >= (LANES if ops.m.extent < ROWS_TO_FILL_DEVICE else 2)
 
     def default(self, kernel: Kernel) -> RegisterGemmSchedule:
         return fastest(kernel, RegisterGemmSchedule)
@@ -100,7 +100,7 @@ class RegisterGemm(DefaultWorkgroupStrategy[RegisterGemmSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> Sequence[tuple[RegisterGemmSchedule, float]]:
-        return tiles_of(kernel, self.default(kernel), core, group)
+        return cached_tiles_around(kernel, self.default(kernel), core, group)
 
     def traffic(self, kernel: Kernel, schedule: RegisterGemmSchedule) -> tuple[int, float]:
         return schedule.shared, Sizes.of(kernel).words(schedule)
@@ -119,22 +119,22 @@ def _has_few_rows(kernel: Kernel) -> bool:
     ops = fixed_product(kernel)
     if ops is None or ops.m.extent >= ENOUGH_ROWS or ops.n.extent < LANES:
         return False
-    side = columns_alone(kernel)
+    columns = column_operand_alone(kernel)
     return (
-        ops.steps >= LEAST_STEPS * LEAST_SLICES * side.layout.unit_steps
-        and not side.layout.deep_in_memory
+        ops.steps >= LEAST_STEPS * LEAST_SLICES * columns.layout.unit_steps
+        and not columns.layout.deep_in_memory
     )
 
 
 @lru_cache(maxsize=1024)
-def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
+def _default_few_rows(kernel: Kernel) -> FewRowsSchedule:
     """The default: columns of a panel, or of a cache line, and a whole group of threads for
     them."""
-    ops, side = operands(kernel), columns_alone(kernel)
+    ops, columns = operands(kernel), column_operand_alone(kernel)
     panel = panel_of(kernel, ops)
     y1 = panel if panel % LANES == 0 else LINE_ELEMENTS
     slices = MOST_THREADS * LANES // y1
-    while slices > 1 and slices * LEAST_STEPS * side.layout.unit_steps > ops.steps:
+    while slices > 1 and slices * LEAST_STEPS * columns.layout.unit_steps > ops.steps:
         slices //= 2
     return FewRowsSchedule(y1=y1, slices=slices)
 
@@ -155,7 +155,7 @@ class FewRows(DefaultWorkgroupStrategy[FewRowsSchedule]):
         return _has_few_rows(kernel)
 
     def default(self, kernel: Kernel) -> FewRowsSchedule:
-        return _usual_of_few_rows(kernel)
+        return _default_few_rows(kernel)
 
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
@@ -179,7 +179,7 @@ class IntegerGemm(DefaultWorkgroupStrategy[IntegerGemmSchedule]):
     kind = IntegerGemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return of_bytes(kernel)
+        return is_int8_product(kernel)
 
     def default(self, kernel: Kernel) -> IntegerGemmSchedule:
         """The default of an f32 product with a quarter of the steps."""
@@ -203,7 +203,7 @@ class IntegerGemm(DefaultWorkgroupStrategy[IntegerGemmSchedule]):
 
 #: Steps of a block in f16.  Longer blocks lose more accuracy; shorter ones add to f32 sums more
 #: often.
-DEPTH = 32
+F16_BLOCK_STEPS = 32
 
 #: The number of f16 candidates; their expected speed over f32.
 F16_CANDIDATES, F16_SPEED = 12, 1.5
@@ -215,14 +215,14 @@ class F16Gemm(WorkgroupStrategy[F16GemmSchedule]):
     kind = F16GemmSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return REGISTER_GEMM.suits(kernel) and of_halves(kernel)
+        return REGISTER_GEMM.suits(kernel) and may_round_to_f16(kernel)
 
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[F16GemmSchedule, float], ...]:
         """The best expected schedules of an f32 product, with long blocks that are unrolled."""
         usual = fastest(kernel, F16GemmSchedule)
-        long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
+        long = replace(usual, r0=F16_BLOCK_STEPS // usual.slices, r1=F16_BLOCK_STEPS, ahead=False)
         found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
         return tuple((s, cost / F16_SPEED) for s, cost in found[:F16_CANDIDATES])
 
@@ -250,7 +250,7 @@ class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
     kind = FewRowsInt8Schedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return FEW_ROWS.suits(kernel) and may_round(kernel)
+        return FEW_ROWS.suits(kernel) and may_round_to_int8(kernel)
 
     def default(self, kernel: Kernel) -> FewRowsInt8Schedule:
         """The default: a whole group of threads; each has more columns if the product has many."""
@@ -323,7 +323,7 @@ class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
             return _cost(s, sizes, core), str(s)
 
         for width in sorted(SUBGROUP_SIZES, key=lambda size: (size != core.warp_width, size)):
-            able = list(filter(fits, _shapes(width, sizes, read_together(kernel))))
+            able = list(filter(fits, _shapes(width, sizes, steps_per_load(kernel))))
             best = dict[tuple[int, int], SubgroupGemmSchedule]()
             for s in sorted(able, key=rank):
                 best.setdefault((s.x0, s.y0), s)
@@ -377,7 +377,7 @@ def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
     words = 1 + WORD_COSTS.other_thread_word / s.y0 + WORD_COSTS.cached_word / s.x0
     each = words + WORD_COSTS.memory_word * (1 / s.x1 + 1 / s.y1)
     unusual = (not s.unrolled) + (s.r0 > STEPS_TOGETHER[0])
-    return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
+    return work * each * UNUSUAL**unusual / busy_share(count, s.threads, s.registers, 0, core)
 
 
 REGISTER_GEMM, FEW_ROWS, INTEGER_GEMM = RegisterGemm(), FewRows(), IntegerGemm()
@@ -388,9 +388,9 @@ def lower_chain(chain: Chain, schedule: Schedule) -> tuple[TileFn, Schedule] | N
     """The loops of a chain with the schedule of its last product; None if that kind has no
     chains."""
     if isinstance(schedule, FewRowsInt8Schedule):
-        bytes_ = for_chain(chain, schedule)
+        bytes_ = schedule_for_chain(chain, schedule)
         return (few_rows_int8.lower_chain(chain, bytes_), bytes_) if bytes_ else None
     if isinstance(schedule, FewRowsSchedule):
-        own = for_chain(chain, schedule)
+        own = schedule_for_chain(chain, schedule)
         return (few_rows.lower_chain(chain, own), own) if own else None
     return None

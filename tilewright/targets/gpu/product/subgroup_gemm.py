@@ -45,7 +45,7 @@ class SubgroupTile(RegisterTile):
         self.s, self.lane = schedule, self.b.let(self.b.thread % schedule.width, "lane")
 
     def emit(self) -> TileFn:
-        b, s, rows = self.b, self.s, self.sides[0]
+        b, s, rows = self.b, self.s, self.operands[0]
         self._clear()
         blocks = ceil(self.ops.steps / s.width)
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
@@ -66,10 +66,10 @@ class SubgroupTile(RegisterTile):
 
     def _multiply(self, begin: Index, first: Index) -> None:
         """Adds rows * columns to the sums, for r0 steps of the block."""
-        b, s, cols = self.b, self.s, self.sides[1]
+        b, s, cols = self.b, self.s, self.operands[1]
         vectors = s.y0 // LANES
         for u, v in every(range(0, s.r0, cols.layout.unit_steps), range(vectors)):
-            cols.take(u * vectors + v, self._col(v), begin + first + u)
+            cols.load_unit(u * vectors + v, self._col(v), begin + first + u)
         for u in range(s.r0):
             i = u % cols.layout.unit_steps
             for v in range(vectors):
@@ -77,7 +77,7 @@ class SubgroupTile(RegisterTile):
             for row in range(s.x0):
                 b.set(_left(row).name, Sent(_own(row), first + u))
             for row, v in self._sums:
-                b.set(*self._more(row, v))
+                b.set(*self._accumulated(row, v))
 
     def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
         return Splat(_left(i), LANES), Reg(f"right{v}", F32, LANES)

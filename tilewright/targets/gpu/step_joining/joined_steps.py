@@ -17,16 +17,17 @@ from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, dtype_of
+from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.index import Index, Var, flatten, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.pointwise.schedule import SHORT
-from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
+from tilewright.targets.gpu.product.chains import Chain, make_chain, schedule_for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
 from tilewright.targets.gpu.step_joining import horizontal_fusion
-from tilewright.targets.gpu.tile.addressing import Places, may_trap, operands
+from tilewright.targets.gpu.tile.addressing import ProductIndices, operands
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES, are_whole_vectors
@@ -128,15 +129,15 @@ class _PossibleChain:
         products = self.kernels[self.norms :]
         if not all(FEW_ROWS.suits(k) and not operands(k).outer for k in products):
             return None
-        given = self._given() if len(products) > 1 else 0
+        forwarded = self._forwarded_buffer() if len(products) > 1 else 0
         early = self.steps[:-1]
         hidden = all(map(self._is_hidden, early, self.kernels[:-1], [last] * len(early)))
-        if given is None or not hidden or not (self._reads_norm() if self.norms else True):
+        if forwarded is None or not hidden or not (self._reads_norm() if self.norms else True):
             return None
         if self.steps[-1].write.value in {read.value for step in early for read in step.reads}:
             return None
-        found = chained(products, self.kernels[0] if self.norms else None, given)
-        return found if for_chain(found, FEW_ROWS.default(products[-1])) else None
+        found = make_chain(products, self.kernels[0] if self.norms else None, forwarded)
+        return found if schedule_for_chain(found, FEW_ROWS.default(products[-1])) else None
 
     def _is_hidden(self, step: Step, kernel: Kernel, last: int) -> bool:
         """True for results that only steps of the chain read."""
@@ -154,7 +155,7 @@ class _PossibleChain:
                 return False
             row = index(Var("row", ops.m.extent)) if ops.m.extent > 1 else Index()
             step_at = index(Var("step", depth))
-            there = ops.row.index.substitute(Places(ops, {}).row(row, step_at))
+            there = ops.row.index.substitute(ProductIndices(ops, {}).row(row, step_at))
             reading = [n for n, a in enumerate(step.accesses) if a.value == made.value]
             if reading != [ops.row.buffer] or step.accesses[reading[0]] != made:
                 return False
@@ -162,7 +163,7 @@ class _PossibleChain:
                 return False
         return True
 
-    def _given(self) -> int | None:
+    def _forwarded_buffer(self) -> int | None:
         """The buffer through which the second product reads the first one's results.
 
         None if it does not read each result where it stores its own, or if their rows or kinds of
@@ -173,13 +174,15 @@ class _PossibleChain:
         rows = [s.accesses[operands(k).row.buffer] for s, k in ((a, first), (b, second))]
         if len(numbers) != 1 or rows[0] != rows[1] or not _have_equal_sums(first, second):
             return None
-        (given,) = numbers
+        (forwarded,) = numbers
         others = [n for n, read in enumerate(b.accesses) if read.value == a.write.value]
         inside = {e.buffer for s in second.stages for e in walk(s.value) if isinstance(e, Load)}
-        loads = [e for e in walk(second.value) if isinstance(e, Load) and e.buffer == given]
+        loads = [e for e in walk(second.value) if isinstance(e, Load) and e.buffer == forwarded]
         plain = all(e.index == first.store for e in loads)
         whole = operands(second).n.extent % LANES == 0
-        return given if others == numbers and given not in inside and plain and whole else None
+        return (
+            forwarded if others == numbers and forwarded not in inside and plain and whole else None
+        )
 
 
 @lru_cache(maxsize=1024)

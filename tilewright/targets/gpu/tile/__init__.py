@@ -1,5 +1,6 @@
-"""Tile operands: how they are staged in shared memory, and the address of each element.
+"""A product's tile: its position, its operands in shared memory, and its epilogue.
 
-`staging.py` copies operands to shared memory, also operands of few bits.  `addressing.py` has the
-addresses of rows, columns and sums.
+`addressing.py` has the position of a tile and the index values at its rows and columns.
+`staging.py` copies operands to shared memory, also operands of few bits.  `epilogue.py` adds up
+partial sums and stores results.
 """

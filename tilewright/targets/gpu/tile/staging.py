@@ -32,7 +32,6 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
-    Swapped,
     dtype_of,
 )
 from tilewright.kernel.form import BlockContraction, classify
@@ -206,15 +205,15 @@ class StagedOperand(ABC):
     """One operand: stages a block of it in shared memory."""
 
     b: Builder
-    piece: OperandTile
+    tile: OperandTile
     layout: StagingLayout
 
     @abstractmethod
-    def take(self, n: int, place: Index, step: Index) -> None:
+    def load_unit(self, n: int, place: Index, step: Index) -> None:
         """Loads unit `n`, which begins at a place and a step, to registers; 0 beyond the ends."""
 
     @abstractmethod
-    def taken(self, n: int, i: int) -> Expr:
+    def loaded_step(self, n: int, i: int) -> Expr:
         """Step i of unit n as a vector, before it is multiplied by `factor`."""
 
     def factor(self, n: int) -> Expr | None:
@@ -223,7 +222,7 @@ class StagedOperand(ABC):
 
     def vector(self, n: int, i: int) -> Expr:
         """Step i of unit n, as a vector."""
-        taken, factor = self.taken(n, i), self.factor(n)
+        taken, factor = self.loaded_step(n, i), self.factor(n)
         return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
 
     def in_f16(self, kernel: Kernel) -> Self:
@@ -238,17 +237,17 @@ class StagedOperand(ABC):
         """Number, first place and first step of each of this thread's units."""
         return self.layout.units(self.b, depth)
 
-    def read(self, block: Index, depth: int) -> None:
+    def load_block(self, block: Index, depth: int) -> None:
         """Loads this thread's units of the block to registers; 0 beyond the ends."""
         for n, place, step in self.units(depth):
-            self.take(n, self.piece.start + place, block + step)
+            self.load_unit(n, self.tile.start + place, block + step)
 
-    def write(self, depth: int) -> None:
+    def store_block(self, depth: int) -> None:
         """Writes the registers to shared memory."""
         for n, place, step in self.units(depth):
             for i in range(self.layout.unit_steps):
                 at = self.layout.where(place, step + i)
-                self.b.store(self.piece.area, at, self._converted(self.vector(n, i)))
+                self.b.store(self.tile.area, at, self._converted(self.vector(n, i)))
 
     def _converted(self, vector: Expr) -> Expr:
         """A vector in the type that shared memory has."""
@@ -264,16 +263,16 @@ class StagedOperand(ABC):
 
     def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
         """An element, or `lanes` adjacent ones; 0 beyond the ends."""
-        at = load.index.substitute(self.piece.point(place, step))
-        return guarded(Load(load.buffer, at, load.dtype, lanes), self.piece.ends(place, step))
+        at = load.index.substitute(self.tile.point(place, step))
+        return guarded(Load(load.buffer, at, load.dtype, lanes), self.tile.ends(place, step))
 
     def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
         """A register of unit `n`."""
-        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.layout.lanes)
+        return Reg(f"{self.tile.name}{n}_{part}", dtype, self.layout.lanes)
 
 
 @dataclass(frozen=True, eq=False)
-class Floats(StagedOperand):
+class FloatOperand(StagedOperand):
     """An operand of f32 or f16.  If it is deep in memory, a unit is 4 steps of 4 places.
 
     vectors: memory has whole vectors along the steps if the operand is deep, else along the places
@@ -284,22 +283,22 @@ class Floats(StagedOperand):
 
     @staticmethod
     def of(
-        b: Builder, piece: OperandTile, load: Load, *, apart: bool = False, panel: int = 1
-    ) -> Floats:
-        """apart: lines are padded so that neighbouring threads write to different banks"""
-        deep = not piece.places_are_adjacent(load)
-        vectors = piece.loads_steps(load) if deep else piece.loads_places(load)
-        layout = StagingLayout.of(piece.width, 1 if deep else panel)
+        b: Builder, operand_tile: OperandTile, load: Load, *, padded: bool = False, panel: int = 1
+    ) -> FloatOperand:
+        """padded: lines are padded so that neighbouring threads write to different banks"""
+        deep = not operand_tile.places_are_adjacent(load)
+        vectors = operand_tile.loads_steps(load) if deep else operand_tile.loads_places(load)
+        layout = StagingLayout.of(operand_tile.width, 1 if deep else panel)
         unit_steps = LANES if deep and vectors else 1
         padding = LANES if deep and not vectors else layout.panel
         layout = replace(
             layout,
             deep_in_memory=deep,
             unit_steps=unit_steps,
-            stride=layout.stride + (padding if apart else 0),
-            gap=LANES if apart and unit_steps > 1 else 0,
+            stride=layout.stride + (padding if padded else 0),
+            gap=LANES if padded and unit_steps > 1 else 0,
         )
-        return Floats(b, piece, layout, load, vectors)
+        return FloatOperand(b, operand_tile, layout, load, vectors)
 
     def in_f16(self, kernel: Kernel) -> Self:
         """The same operand, staged as f16; f16 elements in memory are not widened in between."""
@@ -307,7 +306,7 @@ class Floats(StagedOperand):
         layout = replace(self.layout, dtype=F16)
         return replace(self, layout=layout, load=replace(self.load, dtype=dtype))
 
-    def take(self, n: int, place: Index, step: Index) -> None:
+    def load_unit(self, n: int, place: Index, step: Index) -> None:
         dtype = self.load.dtype
         if self.layout.unit_steps == 1:
             vector = self.neighbours(self.load, place, step, self.vectors)
@@ -317,21 +316,19 @@ class Floats(StagedOperand):
             there = self.element(self.load, place + i, step, LANES)
             self.b.set(self.reg(n, i, dtype).name, there)
 
-    def taken(self, n: int, i: int) -> Expr:
+    def loaded_step(self, n: int, i: int) -> Expr:
         dtype = self.load.dtype
         if self.layout.unit_steps == 1:
             return self.reg(n, 0, dtype)
         return Lanes(tuple(Lane(self.reg(n, row, dtype), i) for row in range(LANES)))
 
 
-#: Unused f16 elements between two lines of shared memory: a matrix is then read from all banks.
-PAD = 8
 #: The most elements between two steps of columns; for rows it is LANES.
-MOST_GAP = 8
+MOST_STEP_GAP = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Integers(StagedOperand):
+class QuantisedOperand(StagedOperand):
     """Weights of few bits.  Registers of a unit: a word of each column, or of each step, and the
     columns' scales and zero points if there are any.
 
@@ -344,21 +341,23 @@ class Integers(StagedOperand):
     @staticmethod
     def of(
         b: Builder,
-        piece: OperandTile,
+        operand_tile: OperandTile,
         weights: Quantised,
         *,
-        apart: bool = False,
+        padded: bool = False,
         panel: int = 1,
-    ) -> Integers:
-        """apart: words are padded so that neighbouring threads write to different banks"""
-        layout = StagingLayout.of(piece.width, panel)
+    ) -> QuantisedOperand:
+        """padded: words are padded so that neighbouring threads write to different banks"""
+        layout = StagingLayout.of(operand_tile.width, panel)
         run = layout.run * LANES
-        gap = run if apart and run < piece.width else 0
+        gap = run if padded and run < operand_tile.width else 0
         layout = replace(layout, unit_steps=weights.together, gap=gap)
         loads = (*_loads(weights.scale), *_loads(weights.zero), weights.operands.col)
-        return Integers(b, piece, layout, weights, {x: piece.loads_places(x) for x in loads})
+        return QuantisedOperand(
+            b, operand_tile, layout, weights, {x: operand_tile.loads_places(x) for x in loads}
+        )
 
-    def with_unit_steps(self, steps: int) -> Integers:
+    def with_unit_steps(self, steps: int) -> QuantisedOperand:
         """The same operand with this number of steps in a unit."""
         return replace(self, layout=replace(self.layout, unit_steps=steps))
 
@@ -367,7 +366,7 @@ class Integers(StagedOperand):
         """Stored elements of a column in a unit."""
         return self.layout.unit_steps // self.weights.word
 
-    def take(self, n: int, place: Index, step: Index) -> None:
+    def load_unit(self, n: int, place: Index, step: Index) -> None:
         col = self.weights.operands.col
         for j in range(self.words):
             words = self.neighbours(col, place, step + j * self.weights.word, self.vectors[col])
@@ -377,7 +376,7 @@ class Integers(StagedOperand):
         if isinstance(zero, Reg):
             self.b.set(zero.name, self.across(self.weights.zero, place, step))
 
-    def taken(self, n: int, i: int) -> Expr:
+    def loaded_step(self, n: int, i: int) -> Expr:
         """The integers of step i minus their zero points."""
         w, (j, i) = self.weights, divmod(i, self.weights.word)
         words = self.reg(n, j, w.operands.col.dtype)
@@ -403,21 +402,21 @@ class Integers(StagedOperand):
         return in_lanes(e, lambda x: self.neighbours(x, place, step, self.vectors[x]))
 
 
-def columns(
+def column_operand(
     b: Builder,
     kernel: Kernel,
     ops: Operands,
-    piece: OperandTile,
+    operand_tile: OperandTile,
     *,
-    apart: bool = False,
+    padded: bool = False,
     widest: int,
-) -> Floats | Integers:
+) -> FloatOperand | QuantisedOperand:
     """The column operand in its memory layout; panels wider than `widest` columns count as rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
-        return Integers.of(b, piece, form.weights, apart=apart, panel=panel)
-    return Floats.of(b, piece, ops.col, apart=apart, panel=panel)
+        return QuantisedOperand.of(b, operand_tile, form.weights, padded=padded, panel=panel)
+    return FloatOperand.of(b, operand_tile, ops.col, padded=padded, panel=panel)
 
 
 def panel_of(kernel: Kernel, ops: Operands) -> int:
@@ -430,21 +429,10 @@ def _loads(e: Expr) -> list[Load]:
     return [x for x in walk(e) if isinstance(x, Load)]
 
 
-def reduce_by_swaps(
-    b: Builder, reg: Reg, other: str, op: Callable[[Expr, Expr], Expr], bits: int, end: int
-) -> None:
-    """Combines a register over threads of a subgroup whose numbers differ only in the bits from
-    `bits` to below `end`.  other: the name of a register for the other threads' values"""
-    while bits < end:
-        b.set(other, Swapped(reg, bits))
-        b.set(reg.name, op(reg, Reg(other, reg.dtype)))
-        bits *= 2
-
-
 @contextmanager
-def staged(
+def staged_blocks(
     b: Builder,
-    sides: Sequence[StagedOperand],
+    operands: Sequence[StagedOperand],
     steps: int,
     depth: int,
     ahead: bool,
@@ -457,8 +445,8 @@ def staged(
     """
 
     def read(first: Index) -> None:
-        for side in sides:
-            side.read(first, depth)
+        for operand in operands:
+            operand.load_block(first, depth)
 
     if ahead:
         read(Index())
@@ -466,8 +454,8 @@ def staged(
     with b.loop("block", Index(), index(blocks), 1, blocks) as block:
         if not ahead:
             read(block * depth)
-        for side in sides:
-            side.write(depth)
+        for operand in operands:
+            operand.store_block(depth)
         reads = ahead and blocks > 1
         if not (reads and early):
             b.add(Barrier())
