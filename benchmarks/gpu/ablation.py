@@ -47,7 +47,12 @@ from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_link import Json
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.workgroup_limits import (
+    F16_FEATURE,
+    MATRIX_FEATURE,
+    PACKED_DOT_FEATURE,
+    SUBGROUPS_FEATURE,
+)
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
@@ -58,9 +63,9 @@ FeatureUse = tuple[bool, ...]
 #: needs one that comes after it.
 FEATURES: Mapping[str, Callable[[Collection[str], Json], bool]] = {
     "f16": lambda needs, _: F16_FEATURE in needs,
-    "packed dot": lambda needs, _: PACKED in needs,
-    "subgroups": lambda needs, _: any(name.startswith(SUBGROUPS) for name in needs),
-    "subgroup matrices": lambda needs, _: MATRIX in needs,
+    "packed dot": lambda needs, _: PACKED_DOT_FEATURE in needs,
+    "subgroups": lambda needs, _: any(name.startswith(SUBGROUPS_FEATURE) for name in needs),
+    "subgroup matrices": lambda needs, _: MATRIX_FEATURE in needs,
     "swizzle": lambda _, schedule: schedule.get("band", 1) > 1,
 }
 PRODUCTS = (

@@ -36,10 +36,10 @@ from tilewright.targets.gpu.attention.strategies import ATTENTION_MANY_ROWS
 from tilewright.targets.gpu.product.schedule import SubgroupGemmSchedule
 from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import (
-    PACKED,
+    PACKED_DOT_FEATURE,
     SHARED_SIZES,
     SUBGROUP_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     subgroup_feature,
 )
 from tilewright.targets.scalar_lowering import Plain
@@ -114,8 +114,8 @@ def features(host: BrowserHost, bundle: Path) -> list[str]:
 
 def test_a_bundle_uses_what_the_adapter_has(host: BrowserHost, bundle: Path) -> None:
     model = host.load(bundle)
-    able = PACKED in model.info["adapter"]["features"]
-    assert model.info["variant"]["features"] == ([PACKED] if able else [])
+    able = PACKED_DOT_FEATURE in model.info["adapter"]["features"]
+    assert model.info["variant"]["features"] == ([PACKED_DOT_FEATURE] if able else [])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
 
 
@@ -123,7 +123,7 @@ def test_and_does_without(host: BrowserHost, bundle: Path) -> None:
     model = host.load(bundle, features=[])
     assert model.info["adapter"]["features"] == []
     assert model.info["variant"]["features"] == []
-    assert any("they need " in text and PACKED in text for text in model.info["lost"])
+    assert any("they need " in text and PACKED_DOT_FEATURE in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
 
 
@@ -131,11 +131,13 @@ def test_a_kernel_that_makes_no_pipeline_gives_way(
     host: BrowserHost, bundle: Path, tmp_path: Path
 ) -> None:
     """Drivers differ in more than they list; the step's other kernel runs, and `lost` says why."""
-    if PACKED not in features(host, bundle):
-        pytest.skip(f"the adapter lacks {PACKED}")
+    if PACKED_DOT_FEATURE not in features(host, bundle):
+        pytest.skip(f"the adapter lacks {PACKED_DOT_FEATURE}")
 
     def spoil(texts: list[str]) -> None:
-        (number,) = (n for n, text in enumerate(texts) if text.startswith(f"requires {PACKED};"))
+        (number,) = (
+            n for n, text in enumerate(texts) if text.startswith(f"requires {PACKED_DOT_FEATURE};")
+        )
         texts[number] = texts[number].replace("@compute", "nonsense")
 
     made = Whole.of(compile_model(bundle.parent / "m.onnx", OPTIONS).contents)
@@ -145,7 +147,7 @@ def test_a_kernel_that_makes_no_pipeline_gives_way(
         place.write_bytes(data)
     model = host.load(tmp_path)
     assert model.info["variant"]["features"] == []
-    assert PACKED not in model.info["adapter"]["features"]
+    assert PACKED_DOT_FEATURE not in model.info["adapter"]["features"]
     assert any("cannot become a pipeline" in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
 
@@ -218,7 +220,9 @@ def test_one_row_by_subgroups(
 ) -> None:
     """Of the size that the adapter has."""
     has = set(features(host, bundle))
-    width = next((size for size in SUBGROUP_SIZES if {SUBGROUPS, subgroup_feature(size)} <= has), 0)
+    width = next(
+        (size for size in SUBGROUP_SIZES if {SUBGROUPS_FEATURE, subgroup_feature(size)} <= has), 0
+    )
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
     schedule, graph = AttentionOneRowSchedule(64, width, 2, 4, 2), decoding(*sizes)
@@ -255,7 +259,9 @@ def test_products_by_subgroups(
     """Of the size that the adapter has, two above each other and two side by side; rows, columns
     and steps end within them.  Whole numbers, so that sums are exact."""
     has = set(features(host, bundle))
-    width = next((size for size in SUBGROUP_SIZES if {SUBGROUPS, subgroup_feature(size)} <= has), 0)
+    width = next(
+        (size for size in SUBGROUP_SIZES if {SUBGROUPS_FEATURE, subgroup_feature(size)} <= has), 0
+    )
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
     schedule = SubgroupGemmSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)

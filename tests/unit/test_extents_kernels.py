@@ -27,7 +27,7 @@ from tilewright.kernel.loops import TileFn, numbers_at
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
 from tilewright.kernel.stepper import Stepper
-from tilewright.targets.gpu.pointwise.reductions import lower_rows
+from tilewright.targets.gpu.pointwise.reductions import lower_row_reductions
 from tilewright.targets.scalar_lowering import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.machine import Machine
@@ -94,7 +94,7 @@ def test_random_kernels_end_where_they_should(seed: int, anchor: str) -> None:
     collapsed = collapse(kernel)
     check(collapsed)
     schedules = random_schedule(rng, collapsed), default_schedule(collapsed, Machine())
-    shared = lower_rows(collapsed, 2)
+    shared = lower_row_reductions(collapsed, 2)
     made = [plain(collapsed), *(lower(collapsed, s) for s in schedules)]
     made += [shared] if shared is not None else []
     for fn in made:

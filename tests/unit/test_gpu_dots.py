@@ -20,7 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import IntegerGemmSchedule
 from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
-from tilewright.targets.gpu.workgroup_limits import PACKED
+from tilewright.targets.gpu.workgroup_limits import PACKED_DOT_FEATURE
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
@@ -61,7 +61,7 @@ def test_the_space_has_the_default_and_others_of_its_type() -> None:
     for schedule in found:
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
-    able = [space.schedules[n] for n in space.trial_on({PACKED})]
+    able = [space.schedules[n] for n in space.trial_on({PACKED_DOT_FEATURE})]
     assert set(able) == set(found[1:])
     assert space.trial_on(()) == ()
 
@@ -69,5 +69,5 @@ def test_the_space_has_the_default_and_others_of_its_type() -> None:
 def test_a_candidate_says_what_it_needs() -> None:
     (kernel,) = products(LAYERS[0])
     made = build(kernel, IntegerGemmSchedule(4, 4, 4, 8, 8, 8), "wgsl", "core")
-    assert made.features == (PACKED,)
+    assert made.features == (PACKED_DOT_FEATURE,)
     assert build(kernel, Plain(), "wgsl", "core").features == ()

@@ -27,7 +27,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
+from tilewright.targets.gpu.pointwise.schedule import SHORT_MAP_ELEMENTS, VectorMapSchedule
 from tilewright.targets.gpu.pointwise.strategies import VECTOR_MAP
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
@@ -65,7 +65,7 @@ OTHERS = {
     "shifted": elementwise("neg", slice_(X, (0, 1), (ROWS, COLUMNS - 4))),
     "odd": elementwise("neg", slice_(X, (0, 0), (ROWS, COLUMNS - 1))),
     "bool": elementwise("lt", X, ROW),
-    "small": elementwise("neg", slice_(X, (0, 0), (SHORT // COLUMNS, COLUMNS))),
+    "small": elementwise("neg", slice_(X, (0, 0), (SHORT_MAP_ELEMENTS // COLUMNS, COLUMNS))),
     "padded by less": elementwise("neg", pad(X, (0, 2), (0, 2))),
 }
 

@@ -22,7 +22,11 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
-from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.workgroup_limits import (
+    MATRIX_FEATURE,
+    PACKED_DOT_FEATURE,
+    SUBGROUPS_FEATURE,
+)
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
@@ -57,14 +61,20 @@ def test_a_kernel_needs_its_unit() -> None:
     schedule = MatrixGemmSchedule("i8-i32", 16, 8, 32, 32, 1, 1, 1, 1)
     code = WGSL.code(kernel, schedule)
     sizes = {"subgroups-32", "subgroup-matrix-i8-i32-16x8x32"}
-    assert code.needs == {MATRIX, SUBGROUPS, PACKED} | sizes
+    assert code.needs == {MATRIX_FEATURE, SUBGROUPS_FEATURE, PACKED_DOT_FEATURE} | sizes
 
 
 def test_the_space_has_some_for_each_unit() -> None:
     (kernel,) = products(12)
     space = space_of(kernel, CLASSES["webgpu"])
     some_for_each_unit(space, kernel, MatrixGemmSchedule, "i8-i32")
-    eight = {MATRIX, SUBGROUPS, PACKED, "subgroups-8", "subgroup-matrix-i8-i32-8x8x8"}
+    eight = {
+        MATRIX_FEATURE,
+        SUBGROUPS_FEATURE,
+        PACKED_DOT_FEATURE,
+        "subgroups-8",
+        "subgroup-matrix-i8-i32-8x8x8",
+    }
     able = [space.schedules[n] for n in space.trial_on(eight)]
     assert {s.m for s in able if isinstance(s, MatrixGemmSchedule)} == {8}
 

@@ -44,7 +44,7 @@ from tilewright.targets.gpu.product.strategies import (
     FEW_ROWS_INT8,
     FEW_ROWS_INT8_CANDIDATES,
 )
-from tilewright.targets.gpu.workgroup_limits import PACKED
+from tilewright.targets.gpu.workgroup_limits import PACKED_DOT_FEATURE
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
@@ -173,7 +173,7 @@ def test_candidates_need_packed_dots() -> None:
     found = [s for s in space.schedules if isinstance(s, FewRowsInt8Schedule)]
     assert 5 < len(found) <= FEW_ROWS_INT8_CANDIDATES
     for schedule in found:
-        assert schedule.features == {PACKED}
+        assert schedule.features == {PACKED_DOT_FEATURE}
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
     text = WGSL.code(kernel, found[0]).body

@@ -35,7 +35,7 @@ from tilewright.targets.gpu.product.schedule import (
     steps_per_load,
 )
 from tilewright.targets.gpu.product.strategies import SUBGROUP_GEMM, SUBGROUP_GEMM_CANDIDATES
-from tilewright.targets.gpu.workgroup_limits import SUBGROUPS, subgroup_feature
+from tilewright.targets.gpu.workgroup_limits import SUBGROUPS_FEATURE, subgroup_feature
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
@@ -117,12 +117,12 @@ def test_devices_without_subgroups_are_offered_none() -> None:
     kernel = product()
     space = space_of(kernel, CLASSES["webgpu-nvidia"])
     forms = {n: s.form for n, s in enumerate(space.schedules)}
-    for features in ([], [SUBGROUPS], [subgroup_feature(32)]):
+    for features in ([], [SUBGROUPS_FEATURE], [subgroup_feature(32)]):
         assert "shuffle" not in {forms[n] for n in space.trial_on(features)}
-    able = space.trial_on([SUBGROUPS, subgroup_feature(32)])
+    able = space.trial_on([SUBGROUPS_FEATURE, subgroup_feature(32)])
     ours = [space.schedules[n] for n in able if forms[n] == "shuffle"]
     assert len(ours) == SUBGROUP_GEMM_CANDIDATES
-    assert {s.features for s in ours} == {frozenset({SUBGROUPS, subgroup_feature(32)})}
+    assert {s.features for s in ours} == {frozenset({SUBGROUPS_FEATURE, subgroup_feature(32)})}
 
 
 def test_what_runs_untuned_is_what_it_was() -> None:

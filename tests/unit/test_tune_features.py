@@ -28,7 +28,11 @@ from tilewright.graph.node import Graph, cast, contract, graph_input, node
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
-from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.workgroup_limits import (
+    MATRIX_FEATURE,
+    PACKED_DOT_FEATURE,
+    SUBGROUPS_FEATURE,
+)
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import write_candidates
@@ -36,7 +40,13 @@ from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
 DEVICE = CLASSES["webgpu-nvidia-hopper"]
-UNITS = (MATRIX, SUBGROUPS, PACKED, "subgroups-32", "subgroup-matrix-i8-i32-16x16x32")
+UNITS = (
+    MATRIX_FEATURE,
+    SUBGROUPS_FEATURE,
+    PACKED_DOT_FEATURE,
+    "subgroups-32",
+    "subgroup-matrix-i8-i32-16x16x32",
+)
 
 
 def product(folder: Path) -> Bundle:
@@ -65,7 +75,11 @@ def able(space: Space, features: tuple[str, ...]) -> list[int]:
     return [n for n in space.trial if space.schedules[n].features <= set(features)]
 
 
-HAS: dict[str, tuple[str, ...]] = {"none": (), "packed dots": (PACKED,), "matrix units": UNITS}
+HAS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "packed dots": (PACKED_DOT_FEATURE,),
+    "matrix units": UNITS,
+}
 
 
 def test_the_sets_differ(bundle: Bundle) -> None:
@@ -159,4 +173,7 @@ def test_a_relinked_bundle_starts_with_the_winner_where_it_runs(
     assert [of["schedule"] for of in taken] == [str(found.schedules[n]) for n in (0, 0, best)]
     assert [of["needs"] for of in taken] == [asdict(found.needs[n]) for n in (0, 0, best)]
     build = again.manifest.section("wgsl").builds[0]
-    assert sorted(map(sorted, build.facts["needs"].values())) == [sorted(UNITS), [PACKED]]
+    assert sorted(map(sorted, build.facts["needs"].values())) == [
+        sorted(UNITS),
+        [PACKED_DOT_FEATURE],
+    ]

@@ -36,7 +36,7 @@ from tilewright.targets.gpu.memory.memory_layout import MemoryTraits, new_layout
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vector_buffers import alignments
-from tilewright.targets.gpu.workgroup_limits import MATRIX, WARPGROUP, subgroup_feature
+from tilewright.targets.gpu.workgroup_limits import MATRIX_FEATURE, WARPGROUP, subgroup_feature
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
 from tilewright.targets.ticket_protocol import TURNS
@@ -66,7 +66,7 @@ class Cuda(WorkgroupTarget):
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
         """Features of `needs` that CUDA lacks.  Only matrix units work across warps: every other
         feature needs subgroups of one warp."""
-        apart = frozenset() if MATRIX in needs else needs & {subgroup_feature(WARPGROUP)}
+        apart = frozenset() if MATRIX_FEATURE in needs else needs & {subgroup_feature(WARPGROUP)}
         return super().lacking(needs) | apart
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:

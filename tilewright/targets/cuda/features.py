@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilewright.targets.gpu.workgroup_limits import (
-    COPIES,
+    ASYNC_COPIES_FEATURE,
     F16_FEATURE,
     LARGER_SHARED_SIZES,
-    MATRIX,
-    PACKED,
+    MATRIX_FEATURE,
+    PACKED_DOT_FEATURE,
     SHARED_EVERYWHERE,
     SHARED_FEATURES,
     SHARED_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     WARP,
     WARPGROUP,
     subgroup_feature,
@@ -42,12 +42,14 @@ HOPPER = (9, 0)
 Capability = tuple[int, int]
 
 #: Features that every supported GPU has.
-BASE_FEATURES = frozenset((SUBGROUPS, subgroup_feature(WARP), PACKED, *SHARED_FEATURES))
+BASE_FEATURES = frozenset(
+    (SUBGROUPS_FEATURE, subgroup_feature(WARP), PACKED_DOT_FEATURE, *SHARED_FEATURES)
+)
 #: The lowest capability with each feature.
 FIRST_CAPABILITY: Mapping[str, Capability] = {
     **dict.fromkeys(BASE_FEATURES, (7, 0)),
-    **dict.fromkeys((MATRIX, F16_FEATURE), (7, 5)),
-    COPIES: (8, 0),
+    **dict.fromkeys((MATRIX_FEATURE, F16_FEATURE), (7, 5)),
+    ASYNC_COPIES_FEATURE: (8, 0),
     **dict.fromkeys(HOPPER_ONLY, HOPPER),
     **{
         f"subgroup-matrix-{types}-{size}": (7, 5) if types in ("f16-f32", "i8-i32") else (8, 0)

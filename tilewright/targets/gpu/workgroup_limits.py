@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 F16_FEATURE = "shader-f16"
 
-SUBGROUPS = "subgroups"
+SUBGROUPS_FEATURE = "subgroups"
 
-PACKED = "packed_4x8_integer_dot_product"
+PACKED_DOT_FEATURE = "packed_4x8_integer_dot_product"
 
-MATRIX = "chromium-experimental-subgroup-matrix"
+MATRIX_FEATURE = "chromium-experimental-subgroup-matrix"
 
 #: Bytes of shared memory that every device offers a group; larger sizes that kernels may request.
 SHARED_EVERYWHERE, SHARED_SIZES = 16384, (32768, 49152)
@@ -30,7 +30,7 @@ SHARED_FEATURES = tuple(f"shared-memory-{size}" for size in SHARED_SIZES)
 #: CUDA only: still larger sizes, and the feature of asynchronous copies to shared memory.
 LARGER_SHARED_SIZES = (65536, 101376, 166912, 232448)
 
-COPIES = "copies-ahead"
+ASYNC_COPIES_FEATURE = "copies-ahead"
 
 #: Subgroup sizes that kernels may require.
 SUBGROUP_SIZES = (4, 8, 16, 32, 64, 128)
@@ -44,7 +44,7 @@ def shared_memory_feature(size: int) -> set[str]:
 
 def subgroup_feature(threads: int) -> str:
     """The name of the feature that subgroups have exactly this many threads."""
-    return f"{SUBGROUPS}-{threads}"
+    return f"{SUBGROUPS_FEATURE}-{threads}"
 
 
 #: Subgroup-matrix configurations that kernels may require, as adapters list them: types of operands
@@ -65,9 +65,9 @@ UNIT_FEATURES = tuple(
 FEATURES = frozenset(
     (
         F16_FEATURE,
-        SUBGROUPS,
-        PACKED,
-        MATRIX,
+        SUBGROUPS_FEATURE,
+        PACKED_DOT_FEATURE,
+        MATRIX_FEATURE,
         *SHARED_FEATURES,
         *map(subgroup_feature, SUBGROUP_SIZES),
         *UNIT_FEATURES,
@@ -79,7 +79,7 @@ MOST_THREADS = 256
 MOST_SHARED = SHARED_EVERYWHERE
 
 
-def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:
+def limit_objection(threads: int, shared: int, most: int = MOST_SHARED) -> str:
     """A sentence about the limit that a group with these threads and bytes exceeds; "" if none."""
     if threads > MOST_THREADS:
         return f"a group has at most {MOST_THREADS} threads, not {threads}"
@@ -88,7 +88,7 @@ def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:
     return ""
 
 
-def none_of(name: str, value: int, allowed: Collection[int]) -> str:
+def value_objection(name: str, value: int, allowed: Collection[int]) -> str:
     """A sentence that a field's value is not among the allowed ones; "" if it is."""
     return "" if value in allowed else f"{name} is one of {', '.join(map(str, allowed))}"
 
@@ -111,7 +111,7 @@ CORES = 132
 WARP, WARPGROUP = 32, 128
 
 #: The most sums that a thread may have; with more, NVIDIA's registers spill.
-MOST_SUMS = 128
+MOST_SUMS_PER_THREAD = 128
 
 #: Matrix units that are tried, by types: (m, n, k, threads), of Mesa's software driver, Apple,
 #: Intel and NVIDIA.

@@ -38,7 +38,7 @@ MOST_SCHEDULES = 45
 LEAST_THREADS = 16
 
 #: The expected relative cost of an unusual setting, so that other shapes come before it.
-UNUSUAL = 1.1
+UNUSUAL_COST = 1.1
 
 
 class AnyStrategy(ABC):
@@ -140,7 +140,7 @@ def limits_of(device: DeviceClass) -> WorkgroupLimits:
     return of_kind(device.machine, WorkgroupLimits, "no group of this target", device=device.id)
 
 
-def nearby(
+def nearest_schedules(
     usual: S, settings: Mapping[str, Sequence[int]], fits: Callable[[S], bool]
 ) -> tuple[tuple[S, float], ...]:
     """The default schedule, then others with these settings, nearest first.  It serves kernels
@@ -152,4 +152,6 @@ def nearby(
     every_one = (dict(zip(settings, values, strict=True)) for values in every(*settings.values()))
     found = {replace(usual, **chosen) for chosen in every_one} - {usual}
     others = sorted(filter(fits, found), key=lambda s: (distance(s), str(s)))
-    return tuple((s, float(UNUSUAL ** distance(s))) for s in (usual, *others[: MOST_SCHEDULES - 1]))
+    return tuple(
+        (s, float(UNUSUAL_COST ** distance(s))) for s in (usual, *others[: MOST_SCHEDULES - 1])
+    )

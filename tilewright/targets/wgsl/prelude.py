@@ -26,10 +26,10 @@ from tilewright.targets.coefficients import (
 )
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
-    MATRIX,
-    PACKED,
+    MATRIX_FEATURE,
+    PACKED_DOT_FEATURE,
     SUBGROUP_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     subgroup_feature,
 )
 
@@ -457,11 +457,11 @@ def _poly(name: str, terms: tuple[float, ...]) -> str:
 #: The line for each feature; engines reject any other `enable` line.
 LINES = {
     F16_FEATURE: "enable f16;\n",
-    SUBGROUPS: "enable subgroups;\n",
-    PACKED: "requires packed_4x8_integer_dot_product;\n",
+    SUBGROUPS_FEATURE: "enable subgroups;\n",
+    PACKED_DOT_FEATURE: "requires packed_4x8_integer_dot_product;\n",
     # A matrix may be loaded from an address with the subgroup's number: it is the same in all
     # threads.
-    MATRIX: "enable chromium_experimental_subgroup_matrix;\n"
+    MATRIX_FEATURE: "enable chromium_experimental_subgroup_matrix;\n"
     "diagnostic(off, chromium.subgroup_matrix_uniformity);\n",
 }
 

@@ -52,14 +52,14 @@ from tilewright.kernel.loops import (
 )
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.attention.schedule import Areas, AttentionManyRowsSchedule
+from tilewright.targets.gpu.attention.schedule import AttentionManyRowsSchedule, SharedAreas
 from tilewright.targets.gpu.attention.scores import (
     add,
-    argument,
     blocks_seen,
-    power,
-    result,
-    scale,
+    exponential,
+    normaliser,
+    softmax_argument,
+    stored_value,
 )
 from tilewright.targets.vectors import LANES, are_whole_vectors, guarded
 
@@ -73,14 +73,14 @@ Place = Callable[[Index, Index], Index]
 def lower(kernel: Kernel, schedule: AttentionManyRowsSchedule) -> TileFn:
     """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
     beyond the end are not stored."""
-    areas = Areas.of(form_as(kernel, Attention), schedule)
+    areas = SharedAreas.of(form_as(kernel, Attention), schedule)
     return _TwoPassSoftmaxTile(kernel, schedule, areas).emit()
 
 
 class _TwoPassSoftmaxTile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, s: AttentionManyRowsSchedule, areas: Areas) -> None:
+    def __init__(self, kernel: Kernel, s: AttentionManyRowsSchedule, areas: SharedAreas) -> None:
         self.kernel, self.s, self.areas = kernel, s, areas
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)
@@ -107,7 +107,7 @@ class _TwoPassSoftmaxTile:
         b, s = self.b, self.s
         self._load_queries()
         seen = blocks_seen(b, self.form, self.at, self.first + (s.x1 - 1), s.y1)
-        form = self._named()
+        form = self._with_row_terms_in_registers()
         b.set("top", Const(LOWEST, F32))
         self._read_keys(Index())
         with b.loop("block", Index(), seen, 1, self.blocks) as block:
@@ -120,7 +120,7 @@ class _TwoPassSoftmaxTile:
                 self._set_values(block, key, form)
                 for i in range(EIGHT):
                     b.set("top", larger(Reg("top", F32), Reg(f"value{i}", F32)))
-        self._share("top", larger)
+        self._combine_over_row("top", larger)
         b.set("total", Const(0.0, F32))
         for i, j in self._results(self.across):
             b.add(ZeroMatrix(_context(i, j)))
@@ -137,7 +137,7 @@ class _TwoPassSoftmaxTile:
                 self._store_powers(at)
             b.add(Barrier())
             self._read_keys(self._next(block, seen))
-            self._mix()
+            self._add_context()
             b.add(Barrier())
         self._store()
         return replace(b.finish(self.kernel, self.areas.all), unit=s.unit)
@@ -252,7 +252,7 @@ class _TwoPassSoftmaxTile:
             key = self.part * (count * EIGHT) + n * EIGHT
             yield self._left_at(self.row, key), key
 
-    def _named(self) -> Attention:
+    def _with_row_terms_in_registers(self) -> Attention:
         """The attention, with registers for those parts of softmax's argument that are read once a
         row."""
         b, form, named = self.b, self.form, dict[Expr, Reg]()
@@ -286,9 +286,11 @@ class _TwoPassSoftmaxTile:
             score = Lane(Reg("scores", F32, LANES), i % LANES)
             key = block * self.s.y1 + first + i
             there = self._row | {form.keys: key}
-            b.set(f"value{i}", argument(form, score, there, (Bound(key, form.keys.extent),)))
+            b.set(
+                f"value{i}", softmax_argument(form, score, there, (Bound(key, form.keys.extent),))
+            )
 
-    def _share(self, name: str, op: Callable[[Expr, Expr], Expr]) -> None:
+    def _combine_over_row(self, name: str, op: Callable[[Expr, Expr], Expr]) -> None:
         """Combines a register over all threads that share a row; each of them gets the result."""
         if self.sharing == 1:
             return
@@ -308,12 +310,14 @@ class _TwoPassSoftmaxTile:
         """Stores exp(value - top) of eight keys in shared memory, and adds them to `total`."""
         b, total = self.b, Reg("total", F32)
         for i in range(EIGHT):
-            b.set(f"value{i}", power(Reg(f"value{i}", F32), Reg("top", F32)))
+            b.set(f"value{i}", exponential(Reg(f"value{i}", F32), Reg("top", F32)))
             b.set("total", add(total, Reg(f"value{i}", F32)))
         powers = [Reg(f"value{i}", F32) for i in range(EIGHT)]
-        b.store(self.left, at, _eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
+        b.store(
+            self.left, at, _f16_eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:])))
+        )
 
-    def _mix(self) -> None:
+    def _add_context(self) -> None:
         """Adds powers * values to the context."""
         b, s, areas = self.b, self.s, self.areas
         for step in range(s.y1 // s.k):
@@ -332,9 +336,9 @@ class _TwoPassSoftmaxTile:
         """Divides the context by its row's total and stores it, a scores area of columns at a
         time."""
         b, s = self.b, self.s
-        self._share("total", add)
+        self._combine_over_row("total", add)
         with b.only_if((Bound(self.part, 1),)):
-            b.store(self.rows, self.row, scale(self.kernel, Reg("total", F32)))
+            b.store(self.rows, self.row, normaliser(self.kernel, Reg("total", F32)))
         for begin in range(0, self.across, self.keys_across):
             count = min(self.keys_across, self.across - begin)
             b.add(Barrier())
@@ -362,7 +366,7 @@ class _TwoPassSoftmaxTile:
         for lane in range(LANES):
             sum_ = Lane(Reg("sums", F32, LANES), lane)
             there = row | {form.n: column + lane}
-            b.compute(f"o{lane}", result(self.kernel, form, Reg("all", F32), sum_, there))
+            b.compute(f"o{lane}", stored_value(self.kernel, form, Reg("all", F32), sum_, there))
             made.append(Reg(f"o{lane}", F32))
         if are_whole_vectors(store, form.n):
             b.store(0, store.substitute(row | {form.n: column}), Lanes(tuple(made)))
@@ -401,10 +405,10 @@ def _write_eights(b: Builder, name: str, lines: int, width: int, area: int, plac
     """Writes these registers to shared memory as f16."""
     for n, line, at in _units(b, lines, width):
         first, second = (Reg(f"{name}{n}_{half}", F32, LANES) for half in range(2))
-        b.store(area, place(line, at), _eight(first, second))
+        b.store(area, place(line, at), _f16_eight(first, second))
 
 
-def _eight(first: Expr, second: Expr) -> Expr:
+def _f16_eight(first: Expr, second: Expr) -> Expr:
     """Two vectors of four numbers as one vector of eight f16."""
     return Join(tuple(Call("cast", (x,), F16, LANES) for x in (first, second)))
 

@@ -44,15 +44,15 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import (
     AttentionOneRowSchedule,
     KeyAssignment,
-    width_of,
+    elements_per_load,
 )
 from tilewright.targets.gpu.attention.scores import (
     add,
-    argument,
+    exponential,
     lane,
-    power,
-    result,
-    scale,
+    normaliser,
+    softmax_argument,
+    stored_value,
     vector,
 )
 from tilewright.targets.gpu.tile.epilogue import reduce_by_shuffles
@@ -65,16 +65,18 @@ Op = Callable[[Expr, Expr], Expr]
 def lower(kernel: Kernel, schedule: AttentionOneRowSchedule) -> TileFn:
     """Loops for tiles of one query row of one head."""
     keys = form_as(kernel, Attention).keys.extent
-    dealt = KeyAssignment.of(kernel, schedule)
-    areas = dealt.areas(keys, schedule.threads // schedule.width)
-    return replace(_OneRowTile(kernel, schedule, dealt).emit(areas), subgroup=schedule.width)
+    assignment = KeyAssignment.of(kernel, schedule)
+    areas = assignment.areas(keys, schedule.threads // schedule.width)
+    return replace(_OneRowTile(kernel, schedule, assignment).emit(areas), subgroup=schedule.width)
 
 
 class _OneRowTile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, s: AttentionOneRowSchedule, dealt: KeyAssignment) -> None:
-        self.kernel, self.s, self.dealt = kernel, s, dealt
+    def __init__(
+        self, kernel: Kernel, s: AttentionOneRowSchedule, assignment: KeyAssignment
+    ) -> None:
+        self.kernel, self.s, self.assignment = kernel, s, assignment
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)
         self.scores, self.shared, self.contexts = range(first, first + 3)
@@ -84,34 +86,35 @@ class _OneRowTile:
         self.at: Values = dict(zip(form.outer, others, strict=True)) | {form.m: row}
         self.subgroups = s.threads // s.width
         #: This thread's number among those that share a key, or a subgroup.
-        self.lane = b.let(b.thread % dealt.each, "t")
+        self.lane = b.let(b.thread % assignment.threads_per_key, "t")
         self.slice, unit = (
-            b.let(i, "t") for i in unflatten(b.thread, (dealt.slices, dealt.owners))
+            b.let(i, "t")
+            for i in unflatten(b.thread, (assignment.slices, assignment.column_threads))
         )
         #: The vector of columns that this thread computes; surplus threads read the last one.
-        self.unit = b.let_min(unit, index(dealt.units - 1), "unit")
-        self.column = (share * dealt.units + self.unit) * dealt.lanes
+        self.unit = b.let_min(unit, index(assignment.units - 1), "unit")
+        self.column = (share * assignment.units + self.unit) * assignment.lanes
         #: The last key that the row sees.
         self.last = index(form.keys.extent - 1)
 
     def emit(self, areas: Sequence[int]) -> TileFn:
-        b, dealt = self.b, self.dealt
+        b, assignment = self.b, self.assignment
         self._read_query()
         self._read_keys(Index())
         self.last = self._last_seen()
         b.set("high", Const(LOWEST, F32))
-        with self._blocks(dealt.block) as block:
+        with self._blocks(assignment.block) as block:
             self._multiply()
-            self._read_next(self._read_keys, block, dealt.block)
+            self._read_next(self._read_keys, block, assignment.block)
             self._add_up_keys()
             self._score(block)
         self._read_values(Index())
-        self._over_group("high", larger, 0)
+        self._combine_over_group("high", larger, 0)
         self._powers()
-        self._over_group("total", add, self.subgroups)
-        for c in range(dealt.lanes):
+        self._combine_over_group("total", add, self.subgroups)
+        for c in range(assignment.lanes):
             b.set(_context(c).name, Const(0.0, F32))
-        step = dealt.slices * self.s.values
+        step = assignment.slices * self.s.values
         with self._blocks(step) as block:
             self._add_values(block)
             self._read_next(self._read_values, block, step)
@@ -145,8 +148,8 @@ class _OneRowTile:
 
     def _read_query(self) -> None:
         """Reads this thread's vectors of the query."""
-        q, width = self.form.q, width_of(self.form)
-        for v in range(self.dealt.vectors):
+        q, width = self.form.q, elements_per_load(self.form)
+        for v in range(self.assignment.vectors):
             first = self._depth(v)
             whole = are_whole_vectors(q.index, self.form.depth)
             parts = [q.at(self._of(q, {self.form.depth: first + i})) for i in range(width)]
@@ -155,15 +158,15 @@ class _OneRowTile:
 
     def _depth(self, v: int) -> Index:
         """The offset in a key of the elements that this thread reads as its vector number `v`."""
-        return (self.lane + v * self.dealt.each) * width_of(self.form)
+        return (self.lane + v * self.assignment.threads_per_key) * elements_per_load(self.form)
 
     def _read_keys(self, block: Index) -> None:
         """Reads this thread's vectors of its keys, which are contiguous."""
-        k, sharing = self.form.k, self.s.threads // self.dealt.each
-        first = (block * sharing + self.b.thread // self.dealt.each) * self.s.keys
+        k, sharing = self.form.k, self.s.threads // self.assignment.threads_per_key
+        first = (block * sharing + self.b.thread // self.assignment.threads_per_key) * self.s.keys
         for u in range(self.s.keys):
             key = self.b.let_min(first + u, self.last, "key")
-            for v in range(self.dealt.vectors):
+            for v in range(self.assignment.vectors):
                 at = self._of(k, {self.form.keys: key, self.form.depth: self._depth(v)})
                 reg = self._key(u, v)
                 self.b.set(reg.name, Load(k.buffer, at, F32, reg.lanes))
@@ -172,8 +175,8 @@ class _OneRowTile:
         """Sets `dots` to the sums of this thread's products, one for each of its keys."""
         for u in range(self.s.keys):
             total: Expr = Const(0.0, F32)
-            for v in range(self.dealt.vectors):
-                for i in range(width_of(self.form)):
+            for v in range(self.assignment.vectors):
+                for i in range(elements_per_load(self.form)):
                     factors = (lane(self._key(u, v), i), lane(self._query(v), i))
                     self.b.set(_dot(u).name, Call("fma", (*factors, total), F32))
                     total = _dot(u)
@@ -194,16 +197,16 @@ class _OneRowTile:
                 b.set("other", Swapped(Reg("given", F32), bits))
                 b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
-        reduce_by_shuffles(b, _dot(0), "other", add, bits, self.dealt.each)
+        reduce_by_shuffles(b, _dot(0), "other", add, bits, self.assignment.threads_per_key)
 
     def _score(self, block: Index) -> None:
         """Stores the score of this thread's key in shared memory, and updates `high`, the
         maximum."""
-        b, keys, each = self.b, self.s.keys, self.dealt.each
-        first = block * self.dealt.block + b.thread // each * keys
+        b, keys, each = self.b, self.s.keys, self.assignment.threads_per_key
+        first = block * self.assignment.block + b.thread // each * keys
         key = first + b.thread % keys
         there = self.at | {self.form.keys: key}
-        b.set("score", argument(self.form, _dot(0), there, self._seen(key)))
+        b.set("score", softmax_argument(self.form, _dot(0), there, self._seen(key)))
         b.set("high", larger(Reg("high", F32), Reg("score", F32)))
         with b.only_if((Bound(b.thread % each, keys),)):
             b.store(self.scores, key, Reg("score", F32))
@@ -217,11 +220,11 @@ class _OneRowTile:
         with self._blocks(b.threads) as block:
             key = block * b.threads + b.thread
             with b.only_if(self._seen(key)):
-                b.set(score.name, power(Load(self.scores, key, F32), Reg("high", F32)))
+                b.set(score.name, exponential(Load(self.scores, key, F32), Reg("high", F32)))
                 b.store(self.scores, key, score)
                 b.set("total", add(Reg("total", F32), score))
 
-    def _over_group(self, name: str, op: Op, area: int) -> None:
+    def _combine_over_group(self, name: str, op: Op, area: int) -> None:
         """Combines a register over all threads of the group; each of them gets the result.
 
         area: the shared memory through which subgroups pass their partial results
@@ -241,7 +244,7 @@ class _OneRowTile:
         """The keys of a block whose values this thread reads; neighbouring threads have
         neighbouring keys."""
         numbers = (block * self.s.values + u for u in range(self.s.values))
-        return [n * self.dealt.slices + self.slice for n in numbers]
+        return [n * self.assignment.slices + self.slice for n in numbers]
 
     def _read_values(self, block: Index) -> None:
         """Reads this thread's columns of its keys' values."""
@@ -249,53 +252,54 @@ class _OneRowTile:
         for u, number in enumerate(self._own_keys(block)):
             key = self.b.let_min(number, self.last, "key")
             at = self._of(v, {self.form.keys: key, self.form.n: self.column})
-            self.b.set(self._value(u).name, Load(v.buffer, at, F32, self.dealt.lanes))
+            self.b.set(self._value(u).name, Load(v.buffer, at, F32, self.assignment.lanes))
 
     def _add_values(self, block: Index) -> None:
         """Adds powers * values to the context."""
         for u, key in enumerate(self._own_keys(block)):
             self.b.set("power", guarded(Load(self.scores, key, F32), self._seen(key)))
-            for c in range(self.dealt.lanes):
+            for c in range(self.assignment.lanes):
                 factors = (Reg("power", F32), lane(self._value(u), c), _context(c))
                 self.b.set(_context(c).name, Call("fma", factors, F32))
 
     def _add_up(self) -> None:
         """Adds the contexts of all slices into that of slice 0."""
-        b, dealt = self.b, self.dealt
-        own = [_context(c) for c in range(dealt.lanes)]
+        b, assignment = self.b, self.assignment
+        own = [_context(c) for c in range(assignment.lanes)]
         for reg in own:
-            reduce_by_shuffles(b, reg, "other", add, dealt.owners, self.s.width)
-        if dealt.parts == 1:
+            reduce_by_shuffles(b, reg, "other", add, assignment.column_threads, self.s.width)
+        if assignment.parts == 1:
             return
-        each = b.threads // dealt.parts
+        each = b.threads // assignment.parts
 
         def place(part: Index, unit: Index) -> Index:
-            return (part * dealt.units + unit) * dealt.lanes
+            return (part * assignment.units + unit) * assignment.lanes
 
-        with b.only_if((Bound(b.thread % each, dealt.units),)):
+        with b.only_if((Bound(b.thread % each, assignment.units),)):
             b.store(self.contexts, place(b.thread // each, b.thread % each), vector(own))
         b.add(Barrier())
-        with b.only_if((Bound(b.thread, dealt.units),)):
-            for part in range(dealt.parts):
-                other = Reg("others", F32, dealt.lanes)
+        with b.only_if((Bound(b.thread, assignment.units),)):
+            for part in range(assignment.parts):
+                other = Reg("others", F32, assignment.lanes)
                 b.set(
-                    other.name, Load(self.contexts, place(index(part), self.unit), F32, dealt.lanes)
+                    other.name,
+                    Load(self.contexts, place(index(part), self.unit), F32, assignment.lanes),
                 )
                 for c, reg in enumerate(own):
                     found = lane(other, c)
                     b.set(reg.name, add(reg, found) if part else found)
 
     def _store(self) -> None:
-        b, dealt, store = self.b, self.dealt, self.kernel.store
-        with b.only_if((Bound(b.thread, dealt.units),)):
-            b.set("all", scale(self.kernel, Reg("total", F32)))
-            for c in range(dealt.lanes):
+        b, assignment, store = self.b, self.assignment, self.kernel.store
+        with b.only_if((Bound(b.thread, assignment.units),)):
+            b.set("all", normaliser(self.kernel, Reg("total", F32)))
+            for c in range(assignment.lanes):
                 there = self.at | {self.form.n: self.column + c}
-                value = result(self.kernel, self.form, Reg("all", F32), _context(c), there)
+                value = stored_value(self.kernel, self.form, Reg("all", F32), _context(c), there)
                 b.compute(f"o{c}", value)
-            found = [Reg(f"o{c}", F32) for c in range(dealt.lanes)]
-            lanes = dealt.lanes if are_whole_vectors(store, self.form.n) else 1
-            for c in range(0, dealt.lanes, lanes):
+            found = [Reg(f"o{c}", F32) for c in range(assignment.lanes)]
+            lanes = assignment.lanes if are_whole_vectors(store, self.form.n) else 1
+            for c in range(0, assignment.lanes, lanes):
                 there = self.at | {self.form.n: self.column + c}
                 b.store(0, store.substitute(there), vector(found[c : c + lanes]))
 
@@ -305,13 +309,13 @@ class _OneRowTile:
         return load.index.substitute(self.at | there)
 
     def _query(self, v: int) -> Reg:
-        return Reg(f"query{v}", F32, width_of(self.form))
+        return Reg(f"query{v}", F32, elements_per_load(self.form))
 
     def _key(self, u: int, v: int) -> Reg:
-        return Reg(f"keys{u}_{v}", F32, width_of(self.form))
+        return Reg(f"keys{u}_{v}", F32, elements_per_load(self.form))
 
     def _value(self, u: int) -> Reg:
-        return Reg(f"value{u}", F32, self.dealt.lanes)
+        return Reg(f"value{u}", F32, self.assignment.lanes)
 
 
 def _dot(u: int) -> Reg:

@@ -19,18 +19,18 @@ from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     F16_LINE_GAP,
-    MATRIX,
-    MOST_SUMS,
+    MATRIX_FEATURE,
+    MOST_SUMS_PER_THREAD,
     MOST_THREADS,
     SHARED_EVERYWHERE,
     SHARED_SIZES,
     SUBGROUP_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     WARP,
-    beyond,
-    none_of,
+    limit_objection,
     shared_memory_feature,
     subgroup_feature,
+    value_objection,
 )
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES, are_whole_vectors
@@ -63,22 +63,22 @@ class AttentionSomeRowsSchedule(Schedule):
         if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
             return "threads is a power of two, and y1 a multiple of it"
         form = form_as(kernel, Attention)
-        if self.threads % self.parts or vectors_of(form) % self.parts:
-            return f"parts divides threads and the {vectors_of(form)} vectors of a key"
-        columns = Columns.of(form, self)
+        if self.threads % self.parts or loads_per_key(form) % self.parts:
+            return f"parts divides threads and the {loads_per_key(form)} vectors of a key"
+        columns = ColumnAssignment.of(form, self)
         if columns.units * columns.width * self.across != form.n.extent:
             return f"across divides the {form.n.extent} columns of a head into whole vectors"
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
-        return beyond(self.threads, self.shared(kernel))
+        return limit_objection(self.threads, self.shared(kernel))
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
-        return WORD_BYTES * (sum(areas_of(kernel, self)) + LANES)
+        return WORD_BYTES * (sum(some_rows_areas(kernel, self)) + LANES)
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnAssignment:
     """How a group divides its columns of a head: `units` vectors of `width` columns.  `slices`
     threads share a unit, each with a part of the keys."""
 
@@ -87,34 +87,34 @@ class Columns:
     slices: int
 
     @staticmethod
-    def of(form: Attention, schedule: AttentionSomeRowsSchedule) -> Columns:
+    def of(form: Attention, schedule: AttentionSomeRowsSchedule) -> ColumnAssignment:
         width = LANES if are_whole_vectors(form.v.index, form.n) else 1
         units, slices = max(1, form.n.extent // width // schedule.across), 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
-        return Columns(width, units, slices)
+        return ColumnAssignment(width, units, slices)
 
 
-def areas_of(kernel: Kernel, s: AttentionSomeRowsSchedule) -> tuple[int, int, int]:
+def some_rows_areas(kernel: Kernel, s: AttentionSomeRowsSchedule) -> tuple[int, int, int]:
     """Elements of shared memory: queries, scores (later contexts), and a maximum for each
     thread."""
     form = form_as(kernel, Attention)
-    columns = Columns.of(form, s)
+    columns = ColumnAssignment.of(form, s)
     contexts = columns.slices // 2 * columns.units * columns.width
     return form.depth.extent * s.x1, max(s.y1 * s.parts, contexts) * s.x1, s.threads * s.x1
 
 
-def width_of(form: Attention) -> int:
+def elements_per_load(form: Attention) -> int:
     """Elements of a key that one load reads."""
     return LANES if are_whole_vectors(form.k.index, form.depth) else 1
 
 
-def vectors_of(form: Attention) -> int:
+def loads_per_key(form: Attention) -> int:
     """The number of loads that read a whole key."""
-    return form.depth.extent // width_of(form)
+    return form.depth.extent // elements_per_load(form)
 
 
-def computed(kernel: Kernel) -> bool:
+def is_attention_of_fixed_size(kernel: Kernel) -> bool:
     """True for attention of fixed size that cannot trap."""
     form = classify(kernel)
     if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
@@ -123,7 +123,7 @@ def computed(kernel: Kernel) -> bool:
 
 
 #: The most vectors of keys or values that a thread loads before it uses them; they take registers.
-MOST_READ = 32
+MOST_LOADED_VECTORS = 32
 
 #: Default numbers of keys and values that a thread loads together for one row, most wanted first.
 KEYS, VALUES = (16, 8, 4, 2, 1), (8, 16, 4)
@@ -150,61 +150,63 @@ class AttentionOneRowSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        own = {SUBGROUPS, subgroup_feature(self.width)}
+        own = {SUBGROUPS_FEATURE, subgroup_feature(self.width)}
         return frozenset(own | shared_memory_feature(self.room))
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SUBGROUP_SIZES):
+        if found := value_objection("width", self.width, SUBGROUP_SIZES):
             return found
         if self.threads & (self.threads - 1) or self.threads < self.width:
             return "threads is a power of two from width on"
-        form, dealt = form_as(kernel, Attention), KeyAssignment.of(kernel, self)
-        if dealt.each % self.keys:
-            return f"keys divides the {dealt.each} threads that share a key"
-        if max(self.keys * dealt.vectors, self.values) > MOST_READ:
-            return f"a thread reads at most {MOST_READ} vectors together"
-        if dealt.units * dealt.lanes * self.across != form.n.extent:
+        form, assignment = form_as(kernel, Attention), KeyAssignment.of(kernel, self)
+        if assignment.threads_per_key % self.keys:
+            return f"keys divides the {assignment.threads_per_key} threads that share a key"
+        if max(self.keys * assignment.vectors, self.values) > MOST_LOADED_VECTORS:
+            return f"a thread reads at most {MOST_LOADED_VECTORS} vectors together"
+        if assignment.units * assignment.lanes * self.across != form.n.extent:
             return f"across divides the {form.n.extent} columns of a head into whole vectors"
-        if dealt.owners > self.threads:
-            return f"{dealt.owners} threads are needed for the columns of a head"
-        if found := none_of("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
+        if assignment.column_threads > self.threads:
+            return f"{assignment.column_threads} threads are needed for the columns of a head"
+        if found := value_objection("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
             return found
-        return beyond(self.threads, shared_of_row(kernel, self), self.room)
+        return limit_objection(self.threads, one_row_shared_bytes(kernel, self), self.room)
 
 
 @dataclass(frozen=True)
 class KeyAssignment:
     """How keys and columns are assigned to the threads of a group.
 
-    each:    neighbouring threads that share a key;  vectors: loads of each of them from a key
+    threads_per_key: neighbouring threads that share a key
+    vectors: loads of each of them from a key
     block:   keys that the group reads together
     lanes:   elements of a vector of columns;  units: such vectors in the group's part of a head
-    owners:  neighbouring threads with a unit each, a power of two; the last ones may have none
+    column_threads: neighbouring threads with a unit each, a power of two; the last ones may have
+        none
     slices:  parts of the keys, whose contexts are added up at the end
     parts:   partial contexts that go through shared memory, after each subgroup has added up its
              own
     """
 
-    each: int
+    threads_per_key: int
     vectors: int
     block: int
     lanes: int
     units: int
-    owners: int
+    column_threads: int
     slices: int
     parts: int
 
     @staticmethod
     def of(kernel: Kernel, s: AttentionOneRowSchedule) -> KeyAssignment:
         form = form_as(kernel, Attention)
-        each = gcd(vectors_of(form), s.width)
+        each = gcd(loads_per_key(form), s.width)
         lanes = LANES if are_whole_vectors(form.v.index, form.n) else 1
         units = max(1, form.n.extent // lanes // s.across)
         owners = 1 << (units - 1).bit_length()
         return KeyAssignment(
-            each, vectors_of(form) // each, s.threads // each * s.keys, lanes, units, owners,
+            each, loads_per_key(form) // each, s.threads // each * s.keys, lanes, units, owners,
             s.threads // owners, s.threads // max(owners, s.width),
         )  # fmt: skip
 
@@ -214,7 +216,7 @@ class KeyAssignment:
         return ceil(keys / self.block) * self.block, 2 * subgroups, contexts
 
 
-def shared_of_row(kernel: Kernel, s: AttentionOneRowSchedule) -> int:
+def one_row_shared_bytes(kernel: Kernel, s: AttentionOneRowSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     keys = form_as(kernel, Attention).keys.extent
     return WORD_BYTES * (sum(KeyAssignment.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
@@ -227,9 +229,9 @@ UNIT_TYPES = "f16-f32"
 LEAST_ROWS = 16
 
 
-def in_matrices(kernel: Kernel) -> bool:
+def suits_matrix_units(kernel: Kernel) -> bool:
     """True for attention of many rows whose operands may be rounded to f16 and load as vectors."""
-    if not computed(kernel) or not in_halves(kernel):
+    if not is_attention_of_fixed_size(kernel) or not in_halves(kernel):
         return False
     form = form_as(kernel, Attention)
     sides = (form.q, form.depth), (form.k, form.depth), (form.v, form.n)
@@ -266,7 +268,7 @@ class AttentionManyRowsSchedule(Schedule):
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{UNIT_TYPES}-{self.m}x{self.n}x{self.k}"
-        own = {MATRIX, SUBGROUPS, F16_FEATURE, subgroup_feature(self.width), sizes}
+        own = {MATRIX_FEATURE, SUBGROUPS_FEATURE, F16_FEATURE, subgroup_feature(self.width), sizes}
         return frozenset(own | shared_memory_feature(self.room))
 
     @property
@@ -294,13 +296,13 @@ class AttentionManyRowsSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if not in_matrices(kernel):
+        if not suits_matrix_units(kernel):
             return f"{kernel.name} needs a fixed size and operands that may be rounded to halves"
-        if found := none_of("width", self.width, SUBGROUP_SIZES):
+        if found := value_objection("width", self.width, SUBGROUP_SIZES):
             return found
         if self.m % LANES or self.n % EIGHT or self.k % EIGHT:
             return f"m is a multiple of {LANES}, n and k of {EIGHT}"
-        if found := none_of("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
+        if found := value_objection("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
             return found
         form = form_as(kernel, Attention)
         depth, columns = form.depth.extent, form.n.extent
@@ -310,13 +312,13 @@ class AttentionManyRowsSchedule(Schedule):
             return "y1 is a multiple of k and of n * along"
         if self.threads % self.x1 or self.y1 % (EIGHT * self.threads // self.x1):
             return f"threads share whole rows, {EIGHT} keys of a block or a multiple of it each"
-        if self.own * (self.y1 + columns) > MOST_SUMS * self.width * self.along:
-            return f"a thread has at most {MOST_SUMS} sums"
-        return beyond(self.threads, shared_of_matrices(kernel, self), self.room)
+        if self.own * (self.y1 + columns) > MOST_SUMS_PER_THREAD * self.width * self.along:
+            return f"a thread has at most {MOST_SUMS_PER_THREAD} sums"
+        return limit_objection(self.threads, many_rows_shared_bytes(kernel, self), self.room)
 
 
 @dataclass(frozen=True)
-class Areas:
+class SharedAreas:
     """The areas of shared memory.
 
     left:   left operands, a part for the rows of each subgroup: queries, later powers
@@ -336,7 +338,7 @@ class Areas:
     score_pitch: int
 
     @staticmethod
-    def of(form: Attention, s: AttentionManyRowsSchedule) -> Areas:
+    def of(form: Attention, s: AttentionManyRowsSchedule) -> SharedAreas:
         keys, columns = s.y1 // s.along, form.n.extent // s.along
         left, key, value, score = (
             s.y1 + F16_LINE_GAP,
@@ -345,7 +347,7 @@ class Areas:
             keys + LANES,
         )
         right = max(keys * key, s.y1 * value)
-        return Areas(
+        return SharedAreas(
             Scratch(F16, s.x1 * left, s.own * left),
             Scratch(F16, right * s.along, right),
             Scratch(F32, s.subgroups * s.own * score, s.own * score),
@@ -358,7 +360,7 @@ class Areas:
         return self.left, self.right, self.scores, self.rows
 
 
-def shared_of_matrices(kernel: Kernel, s: AttentionManyRowsSchedule) -> int:
+def many_rows_shared_bytes(kernel: Kernel, s: AttentionManyRowsSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
-    areas = Areas.of(form_as(kernel, Attention), s).all
+    areas = SharedAreas.of(form_as(kernel, Attention), s).all
     return sum(area.size * area.dtype.size for area in areas) + WORD_BYTES * LANES

@@ -32,7 +32,7 @@ from tilewright.kernel.tree import rewrite
 from tilewright.targets.vectors import guarded
 
 
-def argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) -> Expr:
+def softmax_argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) -> Expr:
     """Softmax's argument at a row and a key; -inf where one of the bounds `ends` does not hold.
 
     dot: the dot product of query and key
@@ -40,12 +40,12 @@ def argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) ->
     return guarded(_with({form.scores: dot}, form.argument, at), ends, float("-inf"))
 
 
-def power(score: Expr, top: Expr) -> Expr:
+def exponential(score: Expr, top: Expr) -> Expr:
     """exp(score - top)"""
     return Call("exp", (Call("sub", (score, top), F32),), F32)
 
 
-def scale(kernel: Kernel, total: Expr) -> Expr:
+def normaliser(kernel: Kernel, total: Expr) -> Expr:
     """The sum of a row's powers, by which its context is divided.
 
     It is the sum's reciprocal where operands may be rounded to f16, since an exact division takes
@@ -58,8 +58,8 @@ def scale(kernel: Kernel, total: Expr) -> Expr:
     return Call("where", (none, Const(float("nan"), F32), found), F32)
 
 
-def result(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
-    """The value that is stored for a column.  scaled: the result of `scale`"""
+def stored_value(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
+    """The value that is stored for a column.  scaled: the result of `normaliser`"""
     if not in_halves(kernel):
         return _with({form.total: scaled, form.context: context}, kernel.value, at)
 

@@ -28,19 +28,19 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import (
     AttentionSomeRowsSchedule,
-    Columns,
-    areas_of,
-    vectors_of,
-    width_of,
+    ColumnAssignment,
+    elements_per_load,
+    loads_per_key,
+    some_rows_areas,
 )
 from tilewright.targets.gpu.attention.scores import (
     add,
-    argument,
     blocks_seen,
+    exponential,
     lane,
-    power,
-    result,
-    scale,
+    normaliser,
+    softmax_argument,
+    stored_value,
     vector,
 )
 from tilewright.targets.gpu.tile.epilogue import reduce_slices
@@ -50,10 +50,10 @@ from tilewright.targets.vectors import LANES, are_whole_vectors, guarded
 Op = Callable[[Expr, Expr], Expr]
 
 #: Vectors of values that a thread loads together where tiles have one row; keys it loads together.
-TOGETHER, KEYS_TOGETHER = 8, 2
+VALUES_TOGETHER, KEYS_TOGETHER = 8, 2
 
 #: The number of threads whose maxima or sums one thread combines.
-FAN = 4
+FAN_IN = 4
 
 
 def lower(kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> TileFn:
@@ -70,7 +70,7 @@ class _OnlineSoftmaxTile:
         self.form = form = form_as(kernel, Attention)
         self.lanes = min(schedule.x1, LANES)
         self.groups = range(schedule.x1 // self.lanes)
-        self.columns = Columns.of(form, schedule)
+        self.columns = ColumnAssignment.of(form, schedule)
         self.blocks = ceil(form.keys.extent / schedule.y1)
         self.queries, self.scores, self.shared = range(len(kernel.buffers), len(kernel.buffers) + 3)
         outer, rows = tuple(v.extent for v in form.outer), ceil(form.m.extent / schedule.x1)
@@ -79,8 +79,8 @@ class _OnlineSoftmaxTile:
         *others, tile, share = unflatten(b.tile, shape)
         self.at: Values = dict(zip(form.outer, others, strict=True))
         self.first = b.let(tile * schedule.x1, "row")
-        dealt = (ceil(schedule.threads / self.columns.units), self.columns.units)
-        self.part, self.unit = (b.let(i, "t") for i in unflatten(b.thread, dealt))
+        assignment = (ceil(schedule.threads / self.columns.units), self.columns.units)
+        self.part, self.unit = (b.let(i, "t") for i in unflatten(b.thread, assignment))
         #: The first of this thread's columns.
         self.column = (share * self.columns.units + self.unit) * self.columns.width
 
@@ -102,7 +102,9 @@ class _OnlineSoftmaxTile:
             b.add(Barrier())
         self._add_up()
         self._store()
-        return b.finish(self.kernel, tuple(Scratch(F32, n) for n in areas_of(self.kernel, self.s)))
+        return b.finish(
+            self.kernel, tuple(Scratch(F32, n) for n in some_rows_areas(self.kernel, self.s))
+        )
 
     # ---- scores ----------------------------------------------------------------------------------
 
@@ -131,16 +133,16 @@ class _OnlineSoftmaxTile:
         for j in range(len(keys) * self.s.parts):
             for g in self.groups:
                 b.set(self._reg(f"dot{j}_", g).name, Const(0.0, F32, self.lanes))
-        width, parts = width_of(form), self.s.parts
-        steps = vectors_of(form) // parts
+        width, parts = elements_per_load(form), self.s.parts
+        steps = loads_per_key(form) // parts
         number, part = (
             b.let(i, "t") for i in unflatten(b.thread, (self.s.threads // parts, parts))
         )
-        dealt = [number + j * (self.s.threads // parts) for j in range(len(keys) * parts)]
+        assignment = [number + j * (self.s.threads // parts) for j in range(len(keys) * parts)]
         together = gcd(steps, KEYS_TOGETHER) if self.s.x1 == 1 else 1
         with b.loop("d", Index(), index(steps), together, steps) as first:
             depths = [(first + u) * parts + part for u in range(together)]
-            for (u, d), (j, n) in every(enumerate(depths), enumerate(dealt)):
+            for (u, d), (j, n) in every(enumerate(depths), enumerate(assignment)):
                 key = start + n
                 at = self._at(form.k, {form.keys: key, form.depth: d * width})
                 load = Load(form.k.buffer, at, F32, width)
@@ -148,11 +150,11 @@ class _OnlineSoftmaxTile:
             for (u, d), i, g in every(enumerate(depths), range(width), self.groups):
                 at = (d * width + i) * self.s.x1 + g * self.lanes
                 b.set("query", Load(self.queries, at, F32, self.lanes))
-                for j in range(len(dealt)):
+                for j in range(len(assignment)):
                     factor = lane(Reg(f"keys{u}_{j}", F32, width), i)
                     self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
         if parts > 1:
-            self._add_parts(dealt, part)
+            self._add_parts(assignment, part)
         for g in self.groups:
             b.set(self._reg("high", g).name, Const(float("-inf"), F32, self.lanes))
         for j, key in enumerate(keys):
@@ -162,7 +164,7 @@ class _OnlineSoftmaxTile:
                 b.store(self.scores, self._place(j, g), self._reg("score"))
                 self._each(self._reg("high", g), larger, self._reg("high", g), self._reg("score"))
 
-    def _add_parts(self, dealt: Sequence[Index], part: Index) -> None:
+    def _add_parts(self, assignment: Sequence[Index], part: Index) -> None:
         """Sets `dots` to the dot products of this thread's own keys, from the partial sums of
         `parts` threads."""
         b, s = self.b, self.s
@@ -170,7 +172,7 @@ class _OnlineSoftmaxTile:
         def place(part: Index, key: Index, g: int) -> Index:
             return (part * s.y1 + key) * s.x1 + g * self.lanes
 
-        for (j, key), g in every(enumerate(dealt), self.groups):
+        for (j, key), g in every(enumerate(assignment), self.groups):
             b.store(self.scores, place(part, key, g), self._reg(f"dot{j}_", g))
         b.add(Barrier())
         for j, g in every(range(s.y1 // s.threads), self.groups):
@@ -184,7 +186,7 @@ class _OnlineSoftmaxTile:
         form, row = self.form, self.first + (g * self.lanes + i)
         dot = lane(self._reg(f"dot{j}_", g), i)
         ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
-        return argument(form, dot, self.at | {form.m: row, form.keys: key}, ends)
+        return softmax_argument(form, dot, self.at | {form.m: row, form.keys: key}, ends)
 
     def _place(self, j: int, g: int) -> Index:
         """The offset in shared memory of the scores of this thread's key number `j`."""
@@ -200,13 +202,13 @@ class _OnlineSoftmaxTile:
         for g in self.groups:
             top, high, factor = (self._reg(n, g) for n in ("top", "high", "factor"))
             self._each(high, larger, top, high)
-            self._each(factor, power, top, high)
+            self._each(factor, exponential, top, high)
             b.set(top.name, high)
             b.set(self._reg("sum", g).name, Const(0.0, F32, self.lanes))
         for j in range(self.s.y1 // self.s.threads):
             for g in self.groups:
                 b.set("score", Load(self.scores, self._place(j, g), F32, self.lanes))
-                self._each(self._reg("score"), power, self._reg("score"), self._reg("top", g))
+                self._each(self._reg("score"), exponential, self._reg("score"), self._reg("top", g))
                 b.store(self.scores, self._place(j, g), self._reg("score"))
                 b.set(self._reg("sum", g).name, add(self._reg("sum", g), self._reg("score")))
         self._combine("sum", add)
@@ -228,12 +230,12 @@ class _OnlineSoftmaxTile:
             b.store(self.shared, place(b.thread, g), self._reg(name, g))
         b.add(Barrier())
         while count > 1:
-            fan = min(FAN, count)
-            count //= fan
+            fan_in = min(FAN_IN, count)
+            count //= fan_in
             with b.only_if((Bound(b.thread, count),)):
                 for g in self.groups:
                     b.set(self._reg(name, g).name, shared(b.thread, g))
-                    for other in range(1, fan):
+                    for other in range(1, fan_in):
                         b.set("other", shared(b.thread + other * count, g))
                         self._each(self._reg(name, g), op, self._reg(name, g), self._reg("other"))
                     b.store(self.shared, place(b.thread, g), self._reg(name, g))
@@ -258,7 +260,7 @@ class _OnlineSoftmaxTile:
                         b.set(both[0].name, Call("mul", both, F32, self.lanes))
             # With one row a tile waits for its loads, and no other group on the core hides the
             # wait.
-            together = gcd(count, TOGETHER) if self.s.x1 == 1 else 1
+            together = gcd(count, VALUES_TOGETHER) if self.s.x1 == 1 else 1
             with b.loop("n", Index(), index(count), together, count) as n:
                 numbers = [(n + u) * own_columns.slices + self.part for u in range(together)]
                 values = [Reg(f"value{u}", F32, own_columns.width) for u in range(together)]
@@ -293,7 +295,7 @@ class _OnlineSoftmaxTile:
                 for i in range(self.lanes):
                     row = self.first + (g * self.lanes + i)
                     with b.only_if((Bound(row, form.m.extent),)):
-                        b.set("all", scale(self.kernel, lane(self._reg("total", g), i)))
+                        b.set("all", normaliser(self.kernel, lane(self._reg("total", g), i)))
                         for c in range(width):
                             b.compute(f"o{c}", self._value(c, g, i, row))
                         found = [Reg(f"o{c}", F32) for c in range(width)]
@@ -303,7 +305,7 @@ class _OnlineSoftmaxTile:
 
     def _value(self, c: int, g: int, i: int, row: Index) -> Expr:
         context = lane(self._context(c, g), i)
-        return result(self.kernel, self.form, Reg("all", F32), context, self._there(row, c))
+        return stored_value(self.kernel, self.form, Reg("all", F32), context, self._there(row, c))
 
     def _output(self, row: Index, c: int) -> Index:
         return self.kernel.store.substitute(self._there(row, c))

@@ -24,10 +24,10 @@ from tilewright.targets.gpu.attention.schedule import (
     AttentionManyRowsSchedule,
     AttentionOneRowSchedule,
     AttentionSomeRowsSchedule,
-    computed,
-    in_matrices,
-    shared_of_matrices,
-    shared_of_row,
+    is_attention_of_fixed_size,
+    many_rows_shared_bytes,
+    one_row_shared_bytes,
+    suits_matrix_units,
 )
 from tilewright.targets.gpu.workgroup_limits import (
     COMMON_UNITS,
@@ -43,7 +43,7 @@ from tilewright.targets.gpu.workgroup_limits import (
 from tilewright.targets.gpu.workgroup_strategy import (
     DefaultWorkgroupStrategy,
     WorkgroupStrategy,
-    nearby,
+    nearest_schedules,
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.vectors import LANES
@@ -55,9 +55,9 @@ SOME_ROWS_SETTINGS = {
     "across": (1, 4),
 }  # fmt: skip
 
-#: For several rows: threads, and keys of a block for each vector of rows.  `WIDE`: elements of a
-#: head beyond which a tile has two vectors of rows.
-FEW_THREADS, WIDE = 64, 64
+#: For several rows: threads, and keys of a block for each vector of rows.  `WIDE_HEAD`: elements of
+#: a head beyond which a tile has two vectors of rows.
+FEW_THREADS, WIDE_HEAD = 64, 64
 
 #: Threads that share a dot product where a tile has one row: the vectors of a cache line.
 DOT_PRODUCT_THREADS = 8
@@ -102,7 +102,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
     kind = AttentionSomeRowsSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return computed(kernel)
+        return is_attention_of_fixed_size(kernel)
 
     def default(self, kernel: Kernel) -> AttentionSomeRowsSchedule:
         """The default: one vector of rows, or two where heads are wide, and a small group.
@@ -114,7 +114,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
         rows, heads = form.m.extent, prod(v.extent for v in form.outer)
         # Masked keys are skipped by whole blocks.
         ends = last_seen(form) is not None
-        vectors = 2 if form.depth.extent > WIDE else 1
+        vectors = 2 if form.depth.extent > WIDE_HEAD else 1
         x1 = 1 if rows == 1 else vectors * LANES
         most = min(ceil(form.keys.extent / THREADS), 2 if ends else 8) * THREADS
         sizes = [
@@ -148,7 +148,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
             within = s.threads <= group.threads and s.shared(kernel) <= group.shared
             return within and not s.objection(kernel)
 
-        return nearby(usual, SOME_ROWS_SETTINGS, fits)
+        return nearest_schedules(usual, SOME_ROWS_SETTINGS, fits)
 
     def traffic(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> tuple[int, float]:
         form = form_as(kernel, Attention)
@@ -170,11 +170,14 @@ class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
 
     def suits(self, kernel: Kernel) -> bool:
         """True for attention of fixed size and few rows that cannot trap."""
-        return computed(kernel) and form_as(kernel, Attention).m.extent <= MOST_SINGLE_ROWS
+        return (
+            is_attention_of_fixed_size(kernel)
+            and form_as(kernel, Attention).m.extent <= MOST_SINGLE_ROWS
+        )
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[AttentionOneRowSchedule, ...]:
         """Defaults for untuned kernels, for the subgroup size that most GPUs have."""
-        return _first_of_row(kernel, WARP) if self.suits(kernel) else ()
+        return _best_one_row(kernel, WARP) if self.suits(kernel) else ()
 
     def space(
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
@@ -183,14 +186,14 @@ class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
         sizes: only the default."""
 
         def fits(s: AttentionOneRowSchedule) -> bool:
-            within = s.threads <= group.threads and shared_of_row(kernel, s) <= group.shared
+            within = s.threads <= group.threads and one_row_shared_bytes(kernel, s) <= group.shared
             return within and not s.objection(kernel)
 
         found = list[tuple[AttentionOneRowSchedule, float]]()
         for width in sorted(SUBGROUP_SIZES, key=lambda size: (size != core.warp_width, size)):
-            for first in _first_of_row(kernel, width):
+            for first in _best_one_row(kernel, width):
                 most = ONE_ROW_CANDIDATES if width == core.warp_width else 1
-                found += nearby(first, ONE_ROW_SETTINGS, fits)[:most]
+                found += nearest_schedules(first, ONE_ROW_SETTINGS, fits)[:most]
         return tuple((s, cost / ONE_ROW_SPEED) for s, cost in found if fits(s))
 
     def traffic(self, kernel: Kernel, schedule: AttentionOneRowSchedule) -> tuple[int, float]:
@@ -198,7 +201,7 @@ class AttentionOneRow(WorkgroupStrategy[AttentionOneRowSchedule]):
         form = form_as(kernel, Attention)
         width = schedule.across * form.depth.extent + form.n.extent
         rows = form.m.extent * prod(v.extent for v in form.outer)
-        return shared_of_row(kernel, schedule), float(rows * width * (1 + form.keys.extent))
+        return one_row_shared_bytes(kernel, schedule), float(rows * width * (1 + form.keys.extent))
 
     def lower(self, kernel: Kernel, schedule: AttentionOneRowSchedule) -> TileFn:
         return one_row.lower(kernel, schedule)
@@ -210,7 +213,7 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
     kind = AttentionManyRowsSchedule
 
     def suits(self, kernel: Kernel) -> bool:
-        return in_matrices(kernel)
+        return suits_matrix_units(kernel)
 
     def defaults_with_features(self, kernel: Kernel) -> tuple[AttentionManyRowsSchedule, ...]:
         """Defaults for untuned kernels: for common units, one for each size of shared memory."""
@@ -218,7 +221,9 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
             return ()
         units = [unit for unit in MATRIX_UNITS[UNIT_TYPES] if unit in COMMON_UNITS]
         rooms = SHARED_SIZES[::-1]
-        first = (next(_of_unit(kernel, unit, room), None) for unit, room in every(units, rooms))
+        first = (
+            next(_many_rows_of_unit(kernel, unit, room), None) for unit, room in every(units, rooms)
+        )
         return tuple(s for s in first if s is not None)
 
     def space(
@@ -231,9 +236,15 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
             return s.threads <= group.threads and not s.objection(kernel)
 
         for unit in MATRIX_UNITS[UNIT_TYPES]:
-            rooms = (next(_of_unit(kernel, unit, room), None) for room in SHARED_SIZES[::-1])
+            rooms = (
+                next(_many_rows_of_unit(kernel, unit, room), None) for room in SHARED_SIZES[::-1]
+            )
             best = next((s for s in rooms if s is not None), None)
-            found += nearby(best, MANY_ROWS_SETTINGS, fits)[:MANY_ROWS_CANDIDATES] if best else ()
+            found += (
+                nearest_schedules(best, MANY_ROWS_SETTINGS, fits)[:MANY_ROWS_CANDIDATES]
+                if best
+                else ()
+            )
         return tuple((s, cost / MANY_ROWS_SPEED) for s, cost in found)
 
     def traffic(self, kernel: Kernel, schedule: AttentionManyRowsSchedule) -> tuple[int, float]:
@@ -243,13 +254,13 @@ class AttentionManyRows(WorkgroupStrategy[AttentionManyRowsSchedule]):
         each = rows * (depth + columns) + ceil(rows / s.x1) * form.keys.extent * (
             2 * depth + columns
         )
-        return shared_of_matrices(kernel, s), float(prod(v.extent for v in form.outer) * each)
+        return many_rows_shared_bytes(kernel, s), float(prod(v.extent for v in form.outer) * each)
 
     def lower(self, kernel: Kernel, schedule: AttentionManyRowsSchedule) -> TileFn:
         return many_rows.lower(kernel, schedule)
 
 
-def _first_of_row(kernel: Kernel, width: int) -> tuple[AttentionOneRowSchedule, ...]:
+def _best_one_row(kernel: Kernel, width: int) -> tuple[AttentionOneRowSchedule, ...]:
     """The best expected schedule for subgroups of this size; () if none fits."""
     form = form_as(kernel, Attention)
     rows = form.m.extent * prod(v.extent for v in form.outer)
@@ -263,7 +274,7 @@ def _first_of_row(kernel: Kernel, width: int) -> tuple[AttentionOneRowSchedule, 
     return tuple(s for s in made if not s.objection(kernel))[:1]
 
 
-def _of_unit(
+def _many_rows_of_unit(
     kernel: Kernel, unit: tuple[int, int, int, int], room: int
 ) -> Iterator[AttentionManyRowsSchedule]:
     """Schedules for one unit, best expected first: no more rows than the kernel has, and few

@@ -30,16 +30,16 @@ from tilewright.targets.gpu.product.schedule import (
 from tilewright.targets.gpu.workgroup_limits import (
     F16_LINE_GAP,
     LARGER_SHARED_SIZES,
-    MATRIX,
-    MOST_SUMS,
+    MATRIX_FEATURE,
+    MOST_SUMS_PER_THREAD,
     SHARED_SIZES,
     SUBGROUP_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     WARPGROUP,
-    beyond,
-    none_of,
+    limit_objection,
     shared_memory_feature,
     subgroup_feature,
+    value_objection,
 )
 from tilewright.targets.lite_space import LINE_BYTES
 from tilewright.targets.schedule import Schedule
@@ -75,13 +75,17 @@ def _of_tf32(kernel: Kernel) -> bool:
 #: By `MatrixGemmSchedule.types`, which is also the middle of a feature's name.
 MATRIX_TYPES = {
     "i8-i32": MatrixTypes(
-        I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, is_int8_product, staged=True
+        I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED_DOT_FEATURE, is_int8_product, staged=True
     ),
     "f16-f32": MatrixTypes(
         F16, F32, 1, workgroup_limits.F16_FEATURE, may_round_to_f16, staged=True
     ),
-    "u8-i32": MatrixTypes(U8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, is_int8_product),
-    "tf32-f32": MatrixTypes(F32, F32, 1, workgroup_limits.COPIES, _of_tf32, fraction=10),
+    "u8-i32": MatrixTypes(
+        U8, I32, BYTES_PER_STEP, workgroup_limits.PACKED_DOT_FEATURE, is_int8_product
+    ),
+    "tf32-f32": MatrixTypes(
+        F32, F32, 1, workgroup_limits.ASYNC_COPIES_FEATURE, _of_tf32, fraction=10
+    ),
 }
 
 
@@ -120,13 +124,13 @@ class MatrixGemmSchedule(Schedule):
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
         own = {
-            MATRIX,
-            SUBGROUPS,
+            MATRIX_FEATURE,
+            SUBGROUPS_FEATURE,
             MATRIX_TYPES[self.types].feature,
             subgroup_feature(self.width),
             sizes,
         }
-        own |= {workgroup_limits.COPIES} if self.stages > 1 else set()
+        own |= {workgroup_limits.ASYNC_COPIES_FEATURE} if self.stages > 1 else set()
         return frozenset(own | shared_memory_feature(self.shared))
 
     @property
@@ -211,12 +215,12 @@ class MatrixGemmSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SUBGROUP_SIZES):
+        if found := value_objection("width", self.width, SUBGROUP_SIZES):
             return found
         if self.m % LANES or self.n % LANES or self.k % (LANES * BYTES_PER_STEP // 2):
             return f"m and n are multiples of {LANES}, k of {LANES * BYTES_PER_STEP // 2}"
-        if self.rows * self.columns * self.m * self.n > MOST_SUMS * self.width:
-            return f"a thread has at most {MOST_SUMS} sums"
+        if self.rows * self.columns * self.m * self.n > MOST_SUMS_PER_THREAD * self.width:
+            return f"a thread has at most {MOST_SUMS_PER_THREAD} sums"
         if self.r1 % self.slices:
             return "r1 is a multiple of slices"
         if not MATRIX_TYPES[self.types].suits(kernel):
@@ -234,7 +238,7 @@ class MatrixGemmSchedule(Schedule):
         if isinstance(form, BlockContraction) and self.depth % form.weights.together:
             return f"r1 * k is a multiple of the {form.weights.together} weights read at a time"
         most = LARGER_SHARED_SIZES if self.stages > 1 else SHARED_SIZES
-        return beyond(self.threads, self.shared, most[-1])
+        return limit_objection(self.threads, self.shared, most[-1])
 
 
 def staged_types_of(kernel: Kernel) -> str:

@@ -35,7 +35,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     SHARED_SIZES,
     WorkgroupLimits,
 )
-from tilewright.targets.gpu.workgroup_strategy import UNUSUAL, WorkgroupStrategy
+from tilewright.targets.gpu.workgroup_strategy import UNUSUAL_COST, WorkgroupStrategy
 from tilewright.targets.lite_space import Core
 from tilewright.targets.vectors import LANES
 
@@ -120,7 +120,7 @@ def ranked_by_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixGemmSchedule, fl
     types, sizes = staged_types_of(kernel), Sizes.of(kernel)
     for unit in MATRIX_UNITS[types]:
         able = (s for s in _schedules_of_unit(types, *unit, sizes) if not s.objection(kernel))
-        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
+        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL_COST)) for s in able)
         yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
 
 

@@ -23,7 +23,7 @@ from tilewright.kernel.index import Gathered, Index, Var, index, is_multiple, st
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
+from tilewright.targets.gpu.pointwise.schedule import SHORT_MAP_ELEMENTS, VectorMapSchedule
 from tilewright.targets.vectors import LANES
 
 
@@ -48,7 +48,7 @@ class _Read:
 def suits(kernel: Kernel) -> bool:
     """True for large maps each of whose operands is read as vectors, or once for four points."""
     points = prod(v.extent for v in kernel.axes)
-    if kernel.stages or kernel.extents or not kernel.axes or points <= SHORT:
+    if kernel.stages or kernel.extents or not kernel.axes or points <= SHORT_MAP_ELEMENTS:
         return False
     axis = kernel.axes[-1]
     if axis.extent % LANES or stride(kernel.store, axis) != 1 or kernel.dtype not in (F32, I32):
@@ -56,7 +56,7 @@ def suits(kernel: Kernel) -> bool:
     if kernel.buffers[0].halves:
         return False
     vectors = [read for read in _reads(kernel) if not read.same]
-    wide = all(read.whole and not _waits(kernel, read.load) for read in vectors)
+    wide = all(read.whole and not _must_stay_guarded(kernel, read.load) for read in vectors)
     return (
         bool(vectors) and wide and is_multiple(kernel.store.substitute(_points(kernel)[0]), LANES)
     )
@@ -71,9 +71,9 @@ def lower(kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:
     for number, read in enumerate(_reads(kernel)):
         load, name = read.load, f"v{number}"
         lanes = 1 if read.same else LANES
-        if _waits(kernel, load):
+        if _must_stay_guarded(kernel, load):
             continue
-        b.set(name, _there(kernel, load.index.substitute(points[0]), load, lanes))
+        b.set(name, _unguarded_load(kernel, load.index.substitute(points[0]), load, lanes))
         for n, (at, values) in enumerate(zip(points, known, strict=True)):
             reg = Reg(name, load.dtype, lanes)
             element = reg if read.same else Lane(reg, n)
@@ -104,24 +104,24 @@ def _points(kernel: Kernel) -> Sequence[Values]:
     return [{axis: part + n} for n in range(LANES)]
 
 
-def _there(kernel: Kernel, first: Index, load: Load, lanes: int) -> Expr:
+def _unguarded_load(kernel: Kernel, first: Index, load: Load, lanes: int) -> Expr:
     """A vector load that ignores the kernel's conditions, so it reads zeros beyond the buffer's
     ends."""
     read = Load(load.buffer, first, load.dtype, lanes)
     inside = Bound(first, kernel.buffers[load.buffer].size - lanes + 1)
-    if inside.always or not _asks(kernel):
+    if inside.always or not _has_guard(kernel):
         return read
     return Guard((inside,), read, Const(0, load.dtype, lanes))
 
 
-def _asks(kernel: Kernel) -> bool:
+def _has_guard(kernel: Kernel) -> bool:
     return any(isinstance(e, Guard) for e in walk(kernel.value))
 
 
-def _waits(kernel: Kernel, load: Load) -> bool:
+def _must_stay_guarded(kernel: Kernel, load: Load) -> bool:
     """True for conditional loads at an index read from memory: they must not run before the
     condition."""
-    return _asks(kernel) and any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
+    return _has_guard(kernel) and any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
 
 
 def _operands(e: Expr) -> Iterator[Load]:

@@ -28,7 +28,7 @@ from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.tile.epilogue import reduce_by_shuffles
 
 #: The number of parts that a thread combines between two barriers.
-FAN = 4
+FAN_IN = 4
 
 #: Threads of a row: the least; the most; the default where rows are not contiguous.
 LEAST_ROW_THREADS, MOST_ROW_THREADS, USUAL_ROW_THREADS = 32, 256, 64
@@ -39,10 +39,10 @@ STEPS_OF_THREAD, STEPS_WITH_FEW_TILES, FEW_TILES = 3, 2, 256
 
 #: The least number of contiguous elements for neighbouring threads to share a row: a quarter of a
 #: cache line.
-SIDE_BY_SIDE = 8
+LEAST_CONTIGUOUS = 8
 
 #: Points of a thread whose loads overlap: the most, and the least if there are that many.
-TOGETHER, LEAST_TOGETHER = 8, 3
+POINTS_TOGETHER, LEAST_TOGETHER = 8, 3
 
 #: With more tiles than this, one thread per tile fills the device if rows are not contiguous.
 MOST_TILES = 4096
@@ -78,7 +78,7 @@ def _usual_threads(kernel: Kernel) -> int:
 
 def _along_lines(kernel: Kernel) -> bool:
     """True if all reads of each reduction are contiguous or constant along its last axis."""
-    if any(stage.axes[-1].extent < SIDE_BY_SIDE for stage in kernel.stages):
+    if any(stage.axes[-1].extent < LEAST_CONTIGUOUS for stage in kernel.stages):
         return False
     reads = [
         stride(e.index, stage.axes[-1])
@@ -90,7 +90,7 @@ def _along_lines(kernel: Kernel) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | None:
+def lower_row_reductions(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | None:
     """Loops with one tile per point of the leading axes, computed by `threads` threads.
 
     threads: a power of two; 0: the default for such rows
@@ -115,7 +115,7 @@ def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | Non
         axes = limited_first(kernel, stage.axes)
         reduce_stage(b, stage, axes, reg, area, rows, width)
     settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
-    with _dealt(b, limited_first(kernel, cols), rows) as points_of:
+    with _points_of_thread(b, limited_first(kernel, cols), rows) as points_of:
         # All loads come before all stores: a compiler must assume that a store changes what is
         # loaded.
         for n, (at, bounds) in enumerate(points_of):
@@ -143,27 +143,27 @@ def reduce_stage(
 ) -> None:
     """Reduces to `reg` over all threads, through the shared memory `area`.
 
-    rows: values of the other variables;  width: as in `lower_rows`
+    rows: values of the other variables;  width: as in `lower_row_reductions`
     """
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
-    with _dealt(b, axes, rows) as points_of:
+    with _points_of_thread(b, axes, rows) as points_of:
         for at, bounds in points_of:
             more = step(stage.op, reg, _value(settled, at))
             b.set(reg.name, Guard(bounds, more, reg) if bounds else more)
     if width:
-        _over_subgroups(b, stage, reg, area, width)
+        _reduce_over_subgroups(b, stage, reg, area, width)
     else:
-        over_threads(b, stage.op, reg, area)
+        reduce_over_threads(b, stage.op, reg, area)
 
 
-def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
+def reduce_over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
     """Combines `reg` over all threads.  Others may still read the area when a thread continues."""
     b.store(area, b.thread, reg)
     b.add(Barrier())
     count = b.threads
     while count > 1:
-        fan = min(FAN, count)
+        fan = min(FAN_IN, count)
         count //= fan
         with b.only_if((Bound(b.thread, count),)):
             for other in range(1, fan):
@@ -174,7 +174,7 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
     b.set(reg.name, Load(area, Index(), reg.dtype))
 
 
-def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
+def _reduce_over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
     """Combines `reg` within subgroups by exchange, then over subgroups through the area."""
     reduce_by_shuffles(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
     if b.threads == width:
@@ -188,7 +188,9 @@ def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -
 
 
 @contextmanager
-def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[CheckedPoint]]:
+def _points_of_thread(
+    b: Builder, axes: tuple[Var, ...], rows: Values
+) -> Iterator[list[CheckedPoint]]:
     """A loop over this thread's points of the axes: every `threads`-th point, several at a time so
     that their loads overlap.
 
@@ -198,7 +200,7 @@ def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Che
     size = prod(shape)
     whole = b.end(axes[0]) * prod(shape[1:]) if axes else index(1)
     count = ceil(size / b.threads)
-    together = _together(count) if whole.is_const else 1
+    together = _points_together(count) if whole.is_const else 1
     exact = together == 1 or size % (together * b.threads) == 0
     with b.loop("point", b.thread, b.let(whole, "end"), together * b.threads, size) as first:
         found = [first + n * b.threads for n in range(together)]
@@ -211,10 +213,10 @@ def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Che
         ]
 
 
-def _together(count: int) -> int:
+def _points_together(count: int) -> int:
     """The number of points to load together: a divisor of `count`, if it has a large enough one."""
-    most = max(n for n in range(1, TOGETHER + 1) if count % n == 0)
-    return TOGETHER if most < LEAST_TOGETHER < count else most
+    most = max(n for n in range(1, POINTS_TOGETHER + 1) if count % n == 0)
+    return POINTS_TOGETHER if most < LEAST_TOGETHER < count else most
 
 
 def _value(e: Expr, at: Values) -> Expr:

@@ -13,13 +13,13 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.workgroup_limits import (
     MOST_THREADS,
     SUBGROUP_SIZES,
-    SUBGROUPS,
+    SUBGROUPS_FEATURE,
     subgroup_feature,
 )
 from tilewright.targets.schedule import Schedule
 
 #: Elements of a map that is so short that its launch takes most of the time.
-SHORT = 2**16
+SHORT_MAP_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class WorkgroupReductionSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, subgroup_feature(self.width)} if self.width else ())
+        return frozenset({SUBGROUPS_FEATURE, subgroup_feature(self.width)} if self.width else ())
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):

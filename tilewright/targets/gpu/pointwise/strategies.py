@@ -17,7 +17,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import scalar_lowering
 from tilewright.targets.gpu.pointwise import f16_copy, maps, top_k
-from tilewright.targets.gpu.pointwise.reductions import lower_rows
+from tilewright.targets.gpu.pointwise.reductions import lower_row_reductions
 from tilewright.targets.gpu.pointwise.schedule import (
     SingleSchedule,
     VectorMapSchedule,
@@ -25,7 +25,7 @@ from tilewright.targets.gpu.pointwise.schedule import (
 )
 from tilewright.targets.gpu.workgroup_limits import SUBGROUP_SIZES, WorkgroupLimits
 from tilewright.targets.gpu.workgroup_strategy import (
-    UNUSUAL,
+    UNUSUAL_COST,
     DefaultWorkgroupStrategy,
     WorkgroupStrategy,
 )
@@ -67,21 +67,22 @@ class VectorMap(DefaultWorkgroupStrategy[VectorMapSchedule]):
 
 
 class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
-    """Long reductions by various numbers of threads; by default `lower_rows` chooses the number."""
+    """Long reductions by various numbers of threads; by default `lower_row_reductions` chooses the
+    number."""
 
     kind = WorkgroupReductionSchedule
 
     def suits(self, kernel: Kernel) -> bool:
         """True for kernels of fixed size whose reductions several threads can share."""
-        return not kernel.extents and lower_rows(kernel, LEAST_THREADS) is not None
+        return not kernel.extents and lower_row_reductions(kernel, LEAST_THREADS) is not None
 
     def default(self, kernel: Kernel) -> Plain:
-        """The schedule that leaves the number of threads to `lower_rows`."""
+        """The schedule that leaves the number of threads to `lower_row_reductions`."""
         return Plain()
 
     def objection(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> str:
         found = schedule.objection(kernel)
-        if not found and lower_rows(kernel, schedule.threads, schedule.width) is None:
+        if not found and lower_row_reductions(kernel, schedule.threads, schedule.width) is None:
             return f"the reductions are too short for {schedule.threads} threads"
         return found
 
@@ -90,7 +91,7 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
     ) -> tuple[tuple[WorkgroupReductionSchedule | Plain, float], ...]:
         """The default, then other numbers of threads, without and with subgroups.  The expected
         cost is lower with subgroups and near the default number of threads."""
-        same = lower_rows(kernel)
+        same = lower_row_reductions(kernel)
         usual = (
             WorkgroupReductionSchedule()
             if same is None
@@ -104,7 +105,9 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
 
         def cost(s: WorkgroupReductionSchedule) -> float:
             far = abs(log2(s.threads / usual.threads))
-            return float(UNUSUAL ** (far + (0 if s.width else 1) + (s.width != core.warp_width)))
+            return float(
+                UNUSUAL_COST ** (far + (0 if s.width else 1) + (s.width != core.warp_width))
+            )
 
         found = sorted(
             ((s, cost(s)) for s in every_one if not self.objection(kernel, s)),
@@ -117,7 +120,7 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
         return WORD_BYTES * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
 
     def lower(self, kernel: Kernel, schedule: WorkgroupReductionSchedule) -> TileFn:
-        fn = lower_rows(kernel, schedule.threads, schedule.width)
+        fn = lower_row_reductions(kernel, schedule.threads, schedule.width)
         return required(fn, "it has no long reductions", kernel=kernel.name)
 
 
@@ -152,4 +155,4 @@ def lower_otherwise(kernel: Kernel) -> TileFn:
     """The loop nest of one tile of a kernel that no strategy suits."""
     if isinstance(classify(kernel), Ordering):
         return top_k.lower(kernel)
-    return f16_copy.lower(kernel) or lower_rows(kernel) or scalar_lowering.lower(kernel)
+    return f16_copy.lower(kernel) or lower_row_reductions(kernel) or scalar_lowering.lower(kernel)

@@ -37,13 +37,13 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.pointwise.reductions import (
     LEAST_ROW_THREADS,
     MOST_ROW_THREADS,
-    TOGETHER,
-    over_threads,
+    POINTS_TOGETHER,
+    reduce_over_threads,
 )
 from tilewright.targets.top_k import before
 
 #: The number of values of two bits.
-DIGITS = 4
+DIGIT_VALUES = 4
 
 
 def lower(kernel: Kernel) -> TileFn:
@@ -109,11 +109,11 @@ class _Row:
         """Sets `most` to the smallest number with at least `wanted` numbers up to it, two bits a
         step."""
         b, dtype = self.b, self.dtype
-        step, counts = Reg("step", dtype), [Reg(f"reached{n}", I32) for n in range(1, DIGITS)]
+        step, counts = Reg("step", dtype), [Reg(f"reached{n}", I32) for n in range(1, DIGIT_VALUES)]
         b.set(self.most.name, identity("max", dtype, 1))
-        b.set(step.name, Const((1 << 8 * dtype.size) // DIGITS, dtype))
-        with b.loop("digit", Index(), index(8 * dtype.size // (DIGITS - 1).bit_length())):
-            limits = [Reg(f"limit{n}", dtype) for n in range(1, DIGITS)]
+        b.set(step.name, Const((1 << 8 * dtype.size) // DIGIT_VALUES, dtype))
+        with b.loop("digit", Index(), index(8 * dtype.size // (DIGIT_VALUES - 1).bit_length())):
+            limits = [Reg(f"limit{n}", dtype) for n in range(1, DIGIT_VALUES)]
             for n, limit in enumerate(limits, 1):  # limit = most + step * n - 1
                 last = limits[n - 2] if n > 1 else Call("sub", (self.most, Const(1, dtype)), dtype)
                 b.set(limit.name, Call("add", (last, step), dtype))
@@ -122,7 +122,7 @@ class _Row:
                 few = Call("lt", (count, Const(self.wanted, I32)), BOOL)
                 above = Call("add", (limit, Const(1, dtype)), dtype)
                 b.set(self.most.name, Call("where", (few, above, self.most), dtype))
-            b.set(step.name, Call("div", (step, Const(DIGITS, dtype)), dtype))
+            b.set(step.name, Call("div", (step, Const(DIGIT_VALUES, dtype)), dtype))
 
     def _count(self, counts: Sequence[Reg], limits: Sequence[Reg]) -> None:
         """Sets each count to how many numbers of the row are at most its limit."""
@@ -134,7 +134,7 @@ class _Row:
                 fits = Call("le", (number, limit), BOOL)
                 b.set(count.name, _i32("add", count, _i32("where", fits, 1, 0)))
         for count in counts:
-            over_threads(b, "sum", count, self.areas[0])
+            reduce_over_threads(b, "sum", count, self.areas[0])
             b.add(Barrier())
 
     @contextmanager
@@ -146,7 +146,7 @@ class _Row:
         Beyond the end of the row a number is the dtype's largest, which exceeds every limit.
         """
         b = self.b
-        many = min(TOGETHER, -(-self.length // b.threads))
+        many = min(POINTS_TOGETHER, -(-self.length // b.threads))
         with b.loop("i", begin, end, apart * many, self.length + apart * many) as first:
             places = [first + n * apart for n in range(many)]
             numbers = [Reg(f"number{n}", self.dtype) for n in range(many)]

@@ -29,7 +29,7 @@ from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import panel_of
-from tilewright.targets.gpu.workgroup_limits import beyond
+from tilewright.targets.gpu.workgroup_limits import limit_objection
 from tilewright.targets.vectors import LANES
 
 
@@ -112,5 +112,5 @@ def schedule_for_chain(chain: Chain, schedule: S) -> S | None:
         found = replace(schedule, y1=y1, slices=slices)
     even = not chain.norm or not found.threads & (found.threads - 1)
     shared = found.shared(chain.last) + WORD_BYTES * found.threads * chain.norm_areas
-    fits = even and not found.objection(chain.last) and not beyond(found.threads, shared)
+    fits = even and not found.objection(chain.last) and not limit_objection(found.threads, shared)
     return found if fits else None

@@ -40,7 +40,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     WARP,
     WorkgroupLimits,
 )
-from tilewright.targets.gpu.workgroup_strategy import LEAST_THREADS, MOST_SCHEDULES, UNUSUAL
+from tilewright.targets.gpu.workgroup_strategy import LEAST_THREADS, MOST_SCHEDULES, UNUSUAL_COST
 from tilewright.targets.lite_space import Core
 
 G = TypeVar("G", bound=RegisterGemmSchedule)
@@ -144,7 +144,7 @@ def tiles_around(
 
     def expected(s: RegisterGemmSchedule) -> float:
         unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
-        return cost(s, sizes, core) * float(UNUSUAL**unusual)
+        return cost(s, sizes, core) * float(UNUSUAL_COST**unusual)
 
     def rank(s: RegisterGemmSchedule) -> tuple[float, str]:
         return expected(s), str(s)

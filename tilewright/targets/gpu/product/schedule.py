@@ -22,13 +22,13 @@ from tilewright.targets.gpu.tile.staging import MOST_STEP_GAP
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MOST_SHARED,
-    MOST_SUMS,
-    PACKED,
+    MOST_SUMS_PER_THREAD,
+    PACKED_DOT_FEATURE,
     SUBGROUP_SIZES,
-    SUBGROUPS,
-    beyond,
-    none_of,
+    SUBGROUPS_FEATURE,
+    limit_objection,
     subgroup_feature,
+    value_objection,
 )
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.vectors import LANES
@@ -87,7 +87,7 @@ class RegisterGemmSchedule(Schedule):
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.r1 % form.weights.together:
             return f"r1 is a multiple of the {form.weights.together} weights read at a time"
-        return beyond(self.threads, self.shared)
+        return limit_objection(self.threads, self.shared)
 
 
 class TileShape(Protocol):
@@ -157,7 +157,7 @@ class IntegerGemmSchedule(RegisterGemmSchedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({PACKED})
+        return frozenset({PACKED_DOT_FEATURE})
 
     @property
     def shared(self) -> int:
@@ -230,7 +230,7 @@ class FewRowsSchedule(Schedule):
             return found
         if self.y1 % LANES or self.slices & (self.slices - 1):
             return f"y1 is a multiple of {LANES}, and slices a power of two"
-        return beyond(self.threads, self.shared(kernel))
+        return limit_objection(self.threads, self.shared(kernel))
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
@@ -273,7 +273,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({PACKED})
+        return frozenset({PACKED_DOT_FEATURE})
 
     def units(self, kernel: Kernel) -> int:
         """Units that are in shared memory at a time."""
@@ -287,7 +287,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
     def objection(self, kernel: Kernel) -> str:
         if not may_round_to_int8(kernel):
             return f"the rows of {kernel.name} may not be rounded to bytes"
-        if found := none_of("unit", self.unit, ROUNDED_STEPS):
+        if found := value_objection("unit", self.unit, ROUNDED_STEPS):
             return found
         if self.r1 % self.unit:
             return f"r1 is a multiple of {self.unit}"
@@ -334,7 +334,7 @@ class SubgroupGemmSchedule(Schedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({SUBGROUPS, subgroup_feature(self.width)})
+        return frozenset({SUBGROUPS_FEATURE, subgroup_feature(self.width)})
 
     @property
     def registers(self) -> int:
@@ -344,19 +344,19 @@ class SubgroupGemmSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
-        if found := none_of("width", self.width, SUBGROUP_SIZES):
+        if found := value_objection("width", self.width, SUBGROUP_SIZES):
             return found
         if self.y0 % LANES or self.x1 % self.x0 or self.y1 % (self.y0 * self.width):
             return f"y0 is a multiple of {LANES}, x1 one of x0, and y1 one of y0 * width"
         together = steps_per_load(kernel)
         if self.width % self.r0 or self.r0 % together:
             return f"r0 divides width, and is a multiple of the {together} steps read at a time"
-        if self.x0 * self.y0 > MOST_SUMS:
-            return f"a thread has at most {MOST_SUMS} sums"
+        if self.x0 * self.y0 > MOST_SUMS_PER_THREAD:
+            return f"a thread has at most {MOST_SUMS_PER_THREAD} sums"
         steps = self.width if self.unrolled else self.r0
         if steps * self.x0 * self.y0 // LANES > MOST_UNROLLED_VECTORS:
             return f"at most {MOST_UNROLLED_VECTORS} vectors of multiply-adds are unrolled"
-        return beyond(self.threads, 0)
+        return limit_objection(self.threads, 0)
 
 
 @lru_cache(maxsize=1024)

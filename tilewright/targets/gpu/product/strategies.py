@@ -57,10 +57,10 @@ from tilewright.targets.gpu.workgroup_limits import (
 )
 from tilewright.targets.gpu.workgroup_strategy import (
     LEAST_THREADS,
-    UNUSUAL,
+    UNUSUAL_COST,
     DefaultWorkgroupStrategy,
     WorkgroupStrategy,
-    nearby,
+    nearest_schedules,
 )
 from tilewright.targets.lite_space import Core
 from tilewright.targets.schedule import Schedule
@@ -161,7 +161,9 @@ class FewRows(DefaultWorkgroupStrategy[FewRowsSchedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsSchedule, float], ...]:
         """At most `MOST_SCHEDULES` schedules: the default, then those nearest to it."""
-        return nearby(self.default(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group))
+        return nearest_schedules(
+            self.default(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group)
+        )
 
     def traffic(self, kernel: Kernel, schedule: FewRowsSchedule) -> tuple[int, float]:
         sizes = Sizes.of(kernel)
@@ -275,7 +277,9 @@ class FewRowsInt8(WorkgroupStrategy[FewRowsInt8Schedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[FewRowsInt8Schedule, float], ...]:
         """The default, then the schedules nearest to it."""
-        found = nearby(self.default(kernel), FEW_ROWS_INT8_SETTINGS, partial(_fits, kernel, group))
+        found = nearest_schedules(
+            self.default(kernel), FEW_ROWS_INT8_SETTINGS, partial(_fits, kernel, group)
+        )
         return tuple(
             (s, cost / FEW_ROWS_INT8_SPEED) for s, cost in found[:FEW_ROWS_INT8_CANDIDATES]
         )
@@ -334,7 +338,7 @@ class SubgroupGemm(WorkgroupStrategy[SubgroupGemmSchedule]):
                 ]
             found += first
         costs = [_cost(s, sizes, core) for s in found]
-        last = UNUSUAL * max(c for _, c in REGISTER_GEMM.space(kernel, core, group))
+        last = UNUSUAL_COST * max(c for _, c in REGISTER_GEMM.space(kernel, core, group))
         return tuple((s, last * c / min(costs)) for s, c in zip(found, costs, strict=True))
 
     def traffic(self, kernel: Kernel, schedule: SubgroupGemmSchedule) -> tuple[int, float]:
@@ -377,7 +381,7 @@ def _cost(s: SubgroupGemmSchedule, sizes: Sizes, core: Core) -> float:
     words = 1 + WORD_COSTS.other_thread_word / s.y0 + WORD_COSTS.cached_word / s.x0
     each = words + WORD_COSTS.memory_word * (1 / s.x1 + 1 / s.y1)
     unusual = (not s.unrolled) + (s.r0 > STEPS_TOGETHER[0])
-    return work * each * UNUSUAL**unusual / busy_share(count, s.threads, s.registers, 0, core)
+    return work * each * UNUSUAL_COST**unusual / busy_share(count, s.threads, s.registers, 0, core)
 
 
 REGISTER_GEMM, FEW_ROWS, INTEGER_GEMM = RegisterGemm(), FewRows(), IntegerGemm()

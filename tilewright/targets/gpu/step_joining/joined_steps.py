@@ -23,7 +23,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.pointwise.schedule import SHORT
+from tilewright.targets.gpu.pointwise.schedule import SHORT_MAP_ELEMENTS
 from tilewright.targets.gpu.product.chains import Chain, make_chain, schedule_for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
 from tilewright.targets.gpu.step_joining import horizontal_fusion
@@ -98,7 +98,7 @@ def _side_by_side(plan: Plan, kernels: Sequence[Kernel], at: int) -> JoinedSteps
 
 def _is_short(kernel: Kernel) -> bool:
     plain = not kernel.stages and not kernel.extents and not kernel.buffers[0].halves
-    return plain and prod(v.extent for v in kernel.axes) <= SHORT
+    return plain and prod(v.extent for v in kernel.axes) <= SHORT_MAP_ELEMENTS
 
 
 def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> JoinedSteps | None:
