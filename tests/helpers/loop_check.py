@@ -19,8 +19,8 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
-    Sent,
     Shuffle,
+    SubgroupBroadcast,
     dtype_of,
     lanes_of,
 )
@@ -112,10 +112,10 @@ class _Checker:
                 raise AssertionError("stage result in loops")
             case Load(buffer, at, dtype, _, valid):
                 self.index(at, known)
-                assert buffer > 0 or self.fn.mutual, "reads its output"
+                assert buffer > 0 or self.fn.shares_output, "reads its output"
                 assert dtype == self.stored(buffer, dtype)
                 assert 0 <= valid < max(lanes, 2)
-            case IndexValue(at, _, _) | Sent(_, at):
+            case IndexValue(at, _, _) | SubgroupBroadcast(_, at):
                 self.index(at, known)
             case Call(_, operands, _, _):
                 assert {lanes_of(o) for o in operands} == {lanes}, f"lanes differ: {e}"

@@ -36,7 +36,7 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.kernel.layout import Packing
-from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
+from tilewright.kernel.loops import Barrier, EndProducts, For, If, Stmt, WaitForCopies
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda import clock_model
@@ -195,7 +195,7 @@ def changed(stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]])
 
 
 MISTAKES: dict[str, Callable[[Stmt], tuple[Stmt, ...]]] = {
-    "is not there yet": lambda s: () if isinstance(s, AwaitCopies) else (s,),
+    "is not there yet": lambda s: () if isinstance(s, WaitForCopies) else (s,),
     "races with": lambda s: (Barrier(near=True),) if isinstance(s, Barrier) else (s,),
     "stored before": lambda s: () if isinstance(s, EndProducts) else (s,),
 }

@@ -85,8 +85,8 @@ def test_results_lie_where_blocks_did() -> None:
     ):
         fn = CUDA.lower(kernel, schedule)
         *blocks, patches = fn.scratch
-        assert patches.reuses
-        assert not any(area.reuses for area in blocks)
+        assert patches.may_overlap
+        assert not any(area.may_overlap for area in blocks)
         sizes = [area.size * area.dtype.size for area in blocks]
         assert dynamic_of(fn) == max(sum(sizes), patches.size * patches.dtype.size)
         assert dynamic_of(fn) <= schedule.shared

@@ -13,7 +13,7 @@ from tilewright.base.dtypes import F32
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import interp
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, Sent, Swapped
+from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, ShuffleXor, SubgroupBroadcast
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.loops import Barrier, For, If, Scratch, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer
@@ -143,7 +143,7 @@ def given(*body: Stmt, width: int = 2) -> list[float]:
 
 
 def of_thread(number: int | Var) -> Set:
-    return Set("got", Sent(Reg("own", F32), index(number)))
+    return Set("got", SubgroupBroadcast(Reg("own", F32), index(number)))
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_it_may_be_another_one_in_every_turn_of_a_loop() -> None:
     [
         (of_thread(2), "a subgroup has 2 threads"),
         (of_thread(THREAD), "ask for"),
-        (Set("got", Swapped(Reg("own", F32), 2)), "a subgroup has 2 threads"),
-        (Set("got", Swapped(Reg("own", F32), 0)), "nothing is swapped"),
+        (Set("got", ShuffleXor(Reg("own", F32), 2)), "a subgroup has 2 threads"),
+        (Set("got", ShuffleXor(Reg("own", F32), 0)), "nothing is swapped"),
         (If((Bound(index(THREAD), 1),), (of_thread(0),)), "not all threads arrive"),
     ],
 )

@@ -35,7 +35,7 @@ from tilewright.kernel.form import (
 )
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.roles import Operands
-from tilewright.kernel.spec import EIGHT, Buffer, Kernel, Stage
+from tilewright.kernel.spec import F16_VECTOR, Buffer, Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan
 
@@ -58,7 +58,7 @@ def is_worthwhile(kernel: Kernel, ops: Operands) -> bool:
     reads = [x for v in values for x in walk(v) if isinstance(x, Load) and x.buffer == number]
     large = ops.m.extent >= LEAST_ROWS and ops.n.extent >= LEAST_COLUMNS
     buffer = kernel.buffers[number]
-    fits = buffer.dtype == F32 and not buffer.halves and buffer.size % EIGHT == 0
+    fits = buffer.dtype == F32 and not buffer.halves and buffer.size % F16_VECTOR == 0
     return large and fits and len(reads) == 1 and not kernel.extents
 
 
@@ -146,7 +146,7 @@ def rows_to_divide(kernel: Kernel) -> int:
     number, depth = ops.row.buffer, ops.steps
     dense = ops.row_step == depth and kernel.buffers[number].size == ops.m.extent * depth
     fits = loose and whole and weights.word > 1 and dense and not ops.outer
-    return number if fits and depth % EIGHT == 0 and is_worthwhile(kernel, ops) else 0
+    return number if fits and depth % F16_VECTOR == 0 and is_worthwhile(kernel, ops) else 0
 
 
 def fit_halves(scales: Array) -> bool:

@@ -25,7 +25,7 @@ from tilewright.kernel.expr import (
     IndexValue,
     Load,
     Reg,
-    Sent,
+    SubgroupBroadcast,
     dtype_of,
 )
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
@@ -137,13 +137,13 @@ class Builder:
         resolved = self._share(self.resolve(value))
         self.add(l.Store(buffer, self.address(at), resolved, valid))
 
-    def copy_ahead(
+    def async_copy(
         self, buffer: int, at: Index, load: Load, bounds: tuple[Bound, ...] = ()
     ) -> None:
-        """Like `store` of a load, or of zeroes unless all bounds hold (`CopyAhead`)."""
+        """Like `store` of a load, or of zeroes unless all bounds hold (`AsyncCopy`)."""
         unsure = tuple(self._bound(b) for b in bounds if not b.always)
         there = self.address(load.index)
-        self.add(l.CopyAhead(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
+        self.add(l.AsyncCopy(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
 
     def hoist(self, e: Expr, moving: frozenset[Var], evaluate: Callable[[Expr], Expr]) -> Expr:
         """Computes now, once, the largest parts of `e` that no variable in `moving` changes.
@@ -369,8 +369,8 @@ class Builder:
             return e.at(self.address(e.index))
         if isinstance(e, IndexValue):
             return IndexValue(self.address(e.index), e.dtype)
-        if isinstance(e, Sent):
-            return Sent(e.value, self.address(e.thread))
+        if isinstance(e, SubgroupBroadcast):
+            return SubgroupBroadcast(e.value, self.address(e.thread))
         if isinstance(e, Guard):
             return Guard(tuple(map(self._bound, e.bounds)), e.value, e.default)
         return e

@@ -212,7 +212,7 @@ class Lane(Wrapper):
 
 
 @record
-class Changed(Wrapper):
+class Lanewise(Wrapper):
     """Base of expressions that have the lanes of their argument, too."""
 
     value: Expr
@@ -223,13 +223,13 @@ class Changed(Wrapper):
 
 
 @record
-class Exchanged(Changed):
+class SubgroupExchange(Lanewise):
     """Base of expressions for the value that another thread of the subgroup has: always the whole
     value of a `Set`, which all threads of the tile reach together."""
 
 
 @record
-class Swapped(Exchanged):
+class ShuffleXor(SubgroupExchange):
     """The value of the thread whose number differs in these bits."""
 
     bits: int
@@ -239,7 +239,7 @@ class Swapped(Exchanged):
 
 
 @record
-class Sent(Exchanged):
+class SubgroupBroadcast(SubgroupExchange):
     """The value of the thread with this number, which sends it to the whole subgroup."""
 
     thread: Index
@@ -323,7 +323,7 @@ class Nibbles(Expr):
 
 
 @record
-class Reciprocal(Changed):
+class Reciprocal(Lanewise):
     """1 / value by the device's division, with an error of up to 2.5 ULP; undefined for an
     infinity."""
 
@@ -332,7 +332,7 @@ class Reciprocal(Changed):
 
 
 @record
-class Pairs(Wrapper):
+class PairSums(Wrapper):
     """Sums of neighbouring lanes: (a0+a1, a2+a3, ..., b0+b1, b2+b3, ...)."""
 
     a: Expr

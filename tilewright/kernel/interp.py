@@ -16,13 +16,12 @@ from operator import mul
 
 from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.base.scalars import Number
-from tilewright.kernel.expr import Exchanged, Sent, Swapped
+from tilewright.kernel.expr import ShuffleXor, SubgroupBroadcast, SubgroupExchange
 from tilewright.kernel.index import Var
 from tilewright.kernel.loops import (
-    AwaitCopies,
+    AsyncCopy,
     Barrier,
-    CopyAhead,
-    EndCopies,
+    CommitCopies,
     EndProducts,
     For,
     If,
@@ -34,6 +33,7 @@ from tilewright.kernel.loops import (
     Stmt,
     StoreMatrix,
     TileFn,
+    WaitForCopies,
     ZeroMatrix,
     numbers_at,
 )
@@ -65,7 +65,7 @@ def run(
             machine.vars[fn.tile.name] = tile
             machine.block(fn.body)
         return
-    shared = _Shared(len(fn.buffers), whole or {}, fn.mutual)
+    shared = _Shared(len(fn.buffers), whole or {}, fn.shares_output)
     threads = [_Thread(memory, known, shared, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
         thread.peers = threads
@@ -82,13 +82,13 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
         last = arrived[0] if arrived else Barrier()
-        if isinstance(last, Barrier) and last.near and fn.unit:
+        if isinstance(last, Barrier) and last.subgroup_only and fn.unit:
             threads[0].shared.settle(fn.unit.threads)
         elif isinstance(last, Barrier):
             threads[0].shared.touched.clear()
         arrived = [next(thread, None) for thread in running]
         ensure(len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier")
-        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Exchanged):
+        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, SubgroupExchange):
             for thread in threads:
                 other = thread.other(arrived[0].value, fn.subgroup)
                 thread.taken = threads[other].offered
@@ -105,14 +105,14 @@ class _Shared:
     buffers: the number of buffers that outlive the tile;  whole: as in `run`
     touched: for each place since the last barrier: the thread that accessed it, and whether one
              wrote
-    mutual:  as in `TileFn`: places then belong to the tile instead of a thread
+    shares_output: as in `TileFn`: places then belong to the tile instead of a thread
     owners:  for all tiles, the tile and thread that stored to a place of those buffers
     awaited: elements of asynchronous copies that may not have arrived
     """
 
     buffers: int
     whole: Mapping[int, int]
-    mutual: bool
+    shares_output: bool
     touched: dict[_Place, tuple[frozenset[int], bool]] = field(default_factory=dict)
     owners: dict[_Place, tuple[int, int]] = field(default_factory=dict)
     awaited: set[_Place] = field(default_factory=set)
@@ -147,13 +147,13 @@ class _Thread(Stepper):
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Number]]] = {}
-        #: Results of a detached unit that are not available yet.
+        #: Results of an asynchronous unit that are not available yet.
         self.unfinished: set[str] = set()
         #: Batches of copies that have not been done: buffer, index and elements of each.
         self.batches: list[list[tuple[int, int, list[Number]]]] = [[]]
 
     def stmt(self, s: Stmt) -> None:
-        if isinstance(s, CopyAhead | EndCopies | AwaitCopies):
+        if isinstance(s, AsyncCopy | CommitCopies | WaitForCopies):
             self.copy(s)
             return
         if isinstance(s, MatrixStmt):
@@ -172,7 +172,7 @@ class _Thread(Stepper):
 
     def copy(self, s: Stmt) -> None:
         match s:
-            case CopyAhead(buffer, index, source, at, lanes, bounds):
+            case AsyncCopy(buffer, index, source, at, lanes, bounds):
                 begin = self.at(index)
                 found: list[Number] = [0] * lanes
                 if self.holds(bounds):
@@ -180,9 +180,9 @@ class _Thread(Stepper):
                 self._touch(buffer, begin, lanes, wrote=True)
                 self.shared.awaited.update((buffer, begin + i) for i in range(lanes))
                 self.batches[-1].append((buffer, begin, found))
-            case EndCopies():
+            case CommitCopies():
                 self.batches.append([])
-            case AwaitCopies(behind):
+            case WaitForCopies(behind):
                 done = max(len(self.batches) - 1 - behind, 0)
                 for buffer, begin, found in chain(*self.batches[:done]):
                     places = {(buffer, begin + i) for i in range(len(found))}
@@ -215,7 +215,7 @@ class _Thread(Stepper):
             case EndProducts(names):
                 self.unfinished.difference_update(names)
             case MultiplyMatrices(name, left, right):
-                self.unfinished |= {name} if unit.detached else set()
+                self.unfinished |= {name} if unit.asynchronous else set()
                 rows, columns = self.matrices[left], self.matrices[right]
                 self.matrices[name] = [
                     [
@@ -237,7 +237,7 @@ class _Thread(Stepper):
         for s in stmts:
             if isinstance(s, Barrier):
                 yield s
-            elif isinstance(s, Set) and isinstance(s.value, Exchanged):
+            elif isinstance(s, Set) and isinstance(s.value, SubgroupExchange):
                 self.offered = self.value(s.value.value)
                 yield s
                 self.regs[s.name] = self.taken
@@ -250,14 +250,14 @@ class _Thread(Stepper):
             else:
                 self.stmt(s)
 
-    def other(self, e: Exchanged, subgroup: int) -> int:
+    def other(self, e: SubgroupExchange, subgroup: int) -> int:
         """The number of the thread that sends this one its value."""
         first, number = self.number - self.number % max(1, subgroup), 0
-        if isinstance(e, Swapped):
+        if isinstance(e, ShuffleXor):
             if e.bits <= 0:
                 raise CompilerBug(f"nothing is swapped: {e}")
             number = (self.number - first) ^ e.bits
-        elif isinstance(e, Sent):
+        elif isinstance(e, SubgroupBroadcast):
             number = self.at(e.thread)
             same = self.peers[first].at(e.thread)
             if number != same:
@@ -283,7 +283,7 @@ class _Thread(Stepper):
         for number in range(at // each, (at + count - 1) // each + 1):
             self._touch_place((buffer, number), wrote)
             if wrote and buffer < self.shared.buffers:
-                own = self.tile, -1 if self.shared.mutual else self.number
+                own = self.tile, -1 if self.shared.shares_output else self.number
                 found = self.shared.owners.setdefault((buffer, number), own)
                 if found != own:
                     where = f"b{buffer}[{number * each}]"
@@ -318,7 +318,7 @@ def _waits(stmts: tuple[Stmt, ...]) -> bool:
     """True if threads wait for each other in these statements, at any depth."""
     return any(
         isinstance(s, Barrier)
-        or (isinstance(s, Set) and isinstance(s.value, Exchanged))
+        or (isinstance(s, Set) and isinstance(s.value, SubgroupExchange))
         or (isinstance(s, For) and _waits(s.body))
         or (isinstance(s, If) and _waits((*s.then, *s.orelse)))
         for s in stmts

@@ -125,21 +125,22 @@ class Barrier(Stmt):
     Every thread passes the same barriers in the same order.  Between two barriers no thread
     accesses elements that another one writes.
 
-    near: only the threads of each subgroup need to wait for each other; a target may let all wait
+    subgroup_only: only the threads of each subgroup need to wait for each other; a target may let
+        all wait
     """
 
-    near: bool = False
+    subgroup_only: bool = False
 
 
 # ---- asynchronous copies to shared memory --------------------------------------------------------
 
 
 @record
-class CopyAhead(Stmt):
+class AsyncCopy(Stmt):
     """Copies elements of a buffer to a shared area; zeros unless all bounds hold.
 
-    The copy is certainly done once `AwaitCopies` returns, for other threads after the next barrier;
-    until then no thread may access these elements.  Both have the same type in memory.
+    The copy is certainly done once `WaitForCopies` returns, for other threads after the next
+    barrier; until then no thread may access these elements.  Both have the same type in memory.
     """
 
     buffer: int
@@ -151,12 +152,12 @@ class CopyAhead(Stmt):
 
 
 @record
-class EndCopies(Stmt):
+class CommitCopies(Stmt):
     """Ends a batch: the thread's copies since the last batch; it may be empty."""
 
 
 @record
-class AwaitCopies(Stmt):
+class WaitForCopies(Stmt):
     """Waits for this thread's asynchronous copies, except for its last `behind` batches."""
 
     behind: int
@@ -173,8 +174,8 @@ class MatrixUnit:
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
     fraction: bits of an operand's fraction that are used, rounded to the nearest, ties away from 0
               (TF32: 10 of f32); 0: all
-    detached: operands stay in shared memory, and products are done by `EndProducts`; until then no
-              thread may use the results or write to the operands
+    asynchronous: operands stay in shared memory, and products are done by `EndProducts`; until then
+        no thread may use the results or write to the operands
     """
 
     m: int
@@ -184,7 +185,7 @@ class MatrixUnit:
     result: DType
     threads: int
     fraction: int = 0
-    detached: bool = False
+    asynchronous: bool = False
 
 
 @record
@@ -230,7 +231,7 @@ class MultiplyMatrices(MatrixStmt):
 
 @record
 class BeginProducts(MatrixStmt):
-    """Begins products of a detached unit."""
+    """Begins products of an asynchronous unit."""
 
 
 @record
@@ -258,14 +259,15 @@ class Scratch:
 
     part: the number of elements of each of its equal parts, 0: it has no parts.  A matrix is within
           one part, at the same offset in each
-    swizzled: in the order of detached units;  reuses: may overlap areas that are no longer needed
+    swizzled: in the order of asynchronous units;  may_overlap: may overlap areas that are no longer
+        needed
     """
 
     dtype: DType
     size: int
     part: int = 0
     swizzled: bool = False
-    reuses: bool = False
+    may_overlap: bool = False
 
 
 @dataclass(frozen=True)
@@ -284,8 +286,8 @@ class TileFn:
     unit:     the matrix unit of its subgroups; None if it uses none
     subgroup: threads of a subgroup, neighbours; 0: of any size
     outputs:  numbers of the buffers that it writes
-    mutual:   whether threads of a tile read and change what others of it have stored there, with
-              barriers between
+    shares_output: whether threads of a tile read and change what others of it have stored in the
+        output, with barriers between
     counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
               number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
@@ -304,7 +306,7 @@ class TileFn:
     unit: MatrixUnit | None = None
     subgroup: int = 0
     outputs: tuple[int, ...] = (0,)
-    mutual: bool = False
+    shares_output: bool = False
 
     @property
     def threads(self) -> int:
@@ -396,8 +398,8 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 if orelse:
                     lines.append(f"{pad}else:")
                     lines += _render(orelse, pad + "  ")
-            case Barrier(near):
-                lines.append(f"{pad}barrier{' of the subgroup' if near else ''}")
+            case Barrier(subgroup_only):
+                lines.append(f"{pad}barrier{' of the subgroup' if subgroup_only else ''}")
             case _:
                 lines.append(pad + _together(s))
     return lines
@@ -406,12 +408,12 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
 def _together(s: Stmt) -> str:
     """The text of a statement that threads execute together, or before others."""
     match s:
-        case CopyAhead(buffer, at, source, there, lanes, bounds):
+        case AsyncCopy(buffer, at, source, there, lanes, bounds):
             where = f" if {' and '.join(map(str, bounds))} else 0" if bounds else ""
             return f"b{buffer}[{at}] = copied ahead b{source}[{there} x{lanes}]{where}"
-        case EndCopies():
+        case CommitCopies():
             return "end of a batch of copies"
-        case AwaitCopies(behind):
+        case WaitForCopies(behind):
             return f"await copies but the last {behind} batches"
         case ZeroMatrix(name):
             return f"matrix {name} := 0"

@@ -31,7 +31,7 @@ from tilewright.kernel.tree import walk
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
 PAIR_LIMIT = 64
 #: Halves that are stored together: four whole words, so that two threads never write to one.
-EIGHT = 8
+F16_VECTOR = 8
 
 
 @dataclass(frozen=True)

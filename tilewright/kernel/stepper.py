@@ -26,7 +26,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Nibbles,
-    Pairs,
+    PairSums,
     Reciprocal,
     Reg,
     Shuffle,
@@ -172,7 +172,7 @@ class Stepper:
                 products = [a[i % len(a)] * x for i, x in enumerate(b)]
                 groups = zip(*[iter(products)] * (len(b) // len(sums)), strict=True)
                 return [convert(s + sum(g), e.dtype) for s, g in zip(sums, groups, strict=True)]
-            case Pairs(a, b):
+            case PairSums(a, b):
                 both = self.value(a) + self.value(b)
                 return [convert(x + y, e.dtype) for x, y in zip(both[::2], both[1::2], strict=True)]
             case _:

@@ -16,7 +16,6 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import (
     Bound,
     Call,
-    Changed,
     Const,
     Dot,
     Expr,
@@ -25,14 +24,15 @@ from tilewright.kernel.expr import (
     Join,
     Lane,
     Lanes,
+    Lanewise,
     Load,
     Nibbles,
     Reciprocal,
     Reg,
-    Sent,
+    ShuffleXor,
     Splat,
+    SubgroupBroadcast,
     Subvector,
-    Swapped,
     dtype_of,
     lanes_of,
 )
@@ -68,11 +68,11 @@ class Dialect(ABC):
     def part(self, e: Subvector, vector: str) -> str:
         raise CompilerBug(f"no text for a part of {e.value}")
 
-    def swapped(self, value: str, bits: int) -> str:
+    def shuffle_xor(self, value: str, bits: int) -> str:
         """The value of the thread whose number in the subgroup differs in these bits."""
         raise CompilerBug("no text for subgroups")
 
-    def sent(self, value: str, thread: Index) -> str:
+    def subgroup_broadcast(self, value: str, thread: Index) -> str:
         """The value of the thread with this number in the subgroup; all threads name the same
         one."""
         raise CompilerBug("no text for subgroups")
@@ -91,9 +91,9 @@ class Dialect(ABC):
         """Declares a matrix of results."""
         raise CompilerBug("no text for matrices")
 
-    def copy(self, s: l.CopyAhead | l.EndCopies | l.AwaitCopies) -> str:
+    def copy(self, s: l.AsyncCopy | l.CommitCopies | l.WaitForCopies) -> str:
         """An asynchronous copy to shared memory, or a wait for such copies."""
-        raise CompilerBug("no text for copies ahead")
+        raise CompilerBug("no text for asynchronous copies")
 
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
@@ -131,9 +131,9 @@ class Dialect(ABC):
         raise CompilerBug("no text for a number that threads share")
 
     @abstractmethod
-    def barrier(self, near: bool) -> str:
-        """A barrier of all threads of the tile; `near`: at least of a subgroup.  "" for a single
-        thread."""
+    def barrier(self, subgroup_only: bool) -> str:
+        """A barrier of all threads of the tile; `subgroup_only`: at least of a subgroup.  "" for a
+        single thread."""
 
     @abstractmethod
     def gather(self, s: l.LetGather, value: str, dtype: DType) -> str:
@@ -198,9 +198,9 @@ def lines(
                     yield pad + "} else {"
                     yield from lines(orelse, d, pad + "  ", unit)
                 yield pad + "}"
-            case l.Barrier(near):
-                yield pad + d.barrier(near)
-            case l.CopyAhead() | l.EndCopies() | l.AwaitCopies():
+            case l.Barrier(subgroup_only):
+                yield pad + d.barrier(subgroup_only)
+            case l.AsyncCopy() | l.CommitCopies() | l.WaitForCopies():
                 yield pad + d.copy(s)
             case l.MatrixStmt() if unit:
                 yield pad + d.matrix(s, unit)
@@ -250,15 +250,15 @@ def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
     return d.all(parts)
 
 
-def _derived(e: Nibbles | Changed, d: Dialect) -> str:
+def _derived(e: Nibbles | Lanewise, d: Dialect) -> str:
     text = value_of(e.value, d)
     match e:
         case Nibbles():
             return d.nibbles(e, text)
-        case Swapped(_, bits):
-            return d.swapped(text, bits)
-        case Sent(_, thread):
-            return d.sent(text, thread)
+        case ShuffleXor(_, bits):
+            return d.shuffle_xor(text, bits)
+        case SubgroupBroadcast(_, thread):
+            return d.subgroup_broadcast(text, thread)
         case Reciprocal():
             return f"({d.literal(1, e.dtype)} / {text})"
     raise CompilerBug(f"no text for the expression {type(e).__name__}")
@@ -285,7 +285,7 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.part(e, value_of(value, d))
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
-        case Nibbles() | Changed():
+        case Nibbles() | Lanewise():
             return _derived(e, d)
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)

@@ -170,7 +170,7 @@ class CDialect(Dialect):
     def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
         return f"for (long {name} = {begin}; {name} < {end}; {name} += {step}) {{"
 
-    def barrier(self, near: bool) -> str:
+    def barrier(self, subgroup_only: bool) -> str:
         return ";"
 
     def gather(self, s: LetGather, value: str, dtype: DType) -> str:

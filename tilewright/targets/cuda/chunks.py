@@ -75,7 +75,7 @@ class Chunks:
     @property
     def copies_ahead(self) -> bool:
         """True if asynchronous copies may be unfinished when a pass ends."""
-        return any(isinstance(s, l.EndCopies) for s in self.loop.body)
+        return any(isinstance(s, l.CommitCopies) for s in self.loop.body)
 
 
 def chunks_of(fn: l.TileFn) -> Chunks | None:

@@ -57,7 +57,7 @@ def _counts(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> tuple[float, float, float]
                 unit, times = required(fn.unit, "no matrix unit", kernel=fn.name), 1
                 share = unit.m * unit.n * unit.k / unit.threads
                 inner = 0.0, share * unit.operand.size, 0.0
-            case l.CopyAhead():
+            case l.AsyncCopy():
                 times, inner = 1, (0.0, 0.0, s.lanes * fn.buffers[s.source].dtype.size)
             case _:
                 times, inner = 1, _of_values(fn, s)

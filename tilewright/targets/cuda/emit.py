@@ -20,17 +20,17 @@ from tilewright.base.errors import CompilerBug, ensure
 from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
-    AwaitCopies,
-    CopyAhead,
-    EndCopies,
+    AsyncCopy,
+    CommitCopies,
     LetGather,
     MatrixStmt,
     MatrixUnit,
     Scratch,
     TileFn,
+    WaitForCopies,
     checks,
 )
-from tilewright.kernel.spec import EIGHT
+from tilewright.kernel.spec import F16_VECTOR
 from tilewright.targets.brace_text import at, body, condition
 from tilewright.targets.c_family import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import mma, wgmma
@@ -51,7 +51,7 @@ class CudaDialect(CDialect):
 
     def __init__(self, fn: TileFn) -> None:
         self.buffers, self.areas = fn.buffers, fn.scratch
-        self.detached = fn.unit is not None and fn.unit.detached
+        self.asynchronous = fn.unit is not None and fn.unit.asynchronous
         self.packed = packs_bytes(fn)
         #: True if each thread computes its own tile.
         self.alone = not fn.thread
@@ -65,7 +65,7 @@ class CudaDialect(CDialect):
         kind = cpp_type(dtype)
         if self.words(dtype, lanes):
             kind, lanes = "unsigned", lanes // 4
-        elif dtype == F16 and lanes == EIGHT:
+        elif dtype == F16 and lanes == F16_VECTOR:
             kind, lanes = "unsigned", 4
         if lanes not in (1, 4):
             raise CompilerBug(f"vectors have 4 elements or words, not {lanes}")
@@ -142,10 +142,10 @@ class CudaDialect(CDialect):
         ensure(self.words(dtype_of(e), e.lanes), "no word", value=e)
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
-    def swapped(self, value: str, bits: int) -> str:
+    def shuffle_xor(self, value: str, bits: int) -> str:
         return f"__shfl_xor_sync(0xffffffffu, {value}, {bits})"
 
-    def sent(self, value: str, thread: Index) -> str:
+    def subgroup_broadcast(self, value: str, thread: Index) -> str:
         return f"__shfl_sync(0xffffffffu, {value}, {at(thread)})"
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
@@ -165,23 +165,25 @@ class CudaDialect(CDialect):
         return f"each([](int a) {{ return {text.format('a')}; }}, {words})"
 
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
-        return wgmma.statement(s, unit) if unit.detached else mma.statement(s, unit)
+        return wgmma.statement(s, unit) if unit.asynchronous else mma.statement(s, unit)
 
     def result(self, name: str, unit: MatrixUnit) -> str:
         return f"{mma.result_type(unit)} {name};"
 
-    def copy(self, s: CopyAhead | EndCopies | AwaitCopies) -> str:
+    def copy(self, s: AsyncCopy | CommitCopies | WaitForCopies) -> str:
         match s:
-            case CopyAhead(buffer, index, source, there, _, bounds):
+            case AsyncCopy(buffer, index, source, there, _, bounds):
                 where = condition(bounds, self) if bounds else "true"
                 to = f"b{buffer} + {at(index)}"
                 if self.areas[buffer - len(self.buffers)].swizzled:
                     to = f"(char *)b{buffer} + swizzled(({at(index)}) * {F16.size})"
                 return f"copy_ahead({to}, b{source} + {at(there)}, {where});"
-            case EndCopies():
+            case CommitCopies():
                 return "end_copies();"
-            case AwaitCopies(behind):
-                return f"await_copies<{behind}>();" + (" show_copies();" if self.detached else "")
+            case WaitForCopies(behind):
+                return f"await_copies<{behind}>();" + (
+                    " show_copies();" if self.asynchronous else ""
+                )
 
     def scalar(self, number: int) -> str:
         return f"n{number}"
@@ -200,8 +202,8 @@ class CudaDialect(CDialect):
         bound = f"min(max((int){value}, 0), {most}); __syncthreads();"
         return f"{share}{bound} const int {name} = shared_{name};"
 
-    def barrier(self, near: bool) -> str:
-        return "__syncwarp();" if near and not self.detached else "__syncthreads();"
+    def barrier(self, subgroup_only: bool) -> str:
+        return "__syncwarp();" if subgroup_only and not self.asynchronous else "__syncthreads();"
 
     def gather(self, s: LetGather, value: str, dtype: DType) -> str:
         """Checks a gathered index and reports one that is out of range.
@@ -271,7 +273,7 @@ def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
 def dynamic_of(fn: TileFn) -> int:
     """Bytes of shared memory that a launch must request; 0 if the text declares all of it."""
     size = _begins(fn)[1]
-    asked = size > MOST_STATIC or any(area.reuses for area in fn.scratch)
+    asked = size > MOST_STATIC or any(area.may_overlap for area in fn.scratch)
     return size if fn.thread and asked else 0
 
 
@@ -279,7 +281,7 @@ def _begins(fn: TileFn) -> tuple[list[int], int]:
     """The byte offset of each scratch area, and the total size."""
     begins, end = [], 0
     for area in fn.scratch:
-        begins.append(0 if area.reuses else -(-end // _alignment(area)) * _alignment(area))
+        begins.append(0 if area.may_overlap else -(-end // _alignment(area)) * _alignment(area))
         end = max(end, begins[-1] + area.size * area.dtype.size)
     return begins, end
 

@@ -142,11 +142,11 @@ def cycles(s: MatrixGemmSchedule, sizes: Sizes) -> float:
     step = types.operand.size * types.group
     most = ceil(sizes.tiles(s) / CORES)
     warps = min(figures.busy_warps, s.threads // WARP * min(most, SHARED_LIMITS[0] // s.shared))
-    pace = figures.multiplied_bytes * (figures.warpgroup_speed if s.detached else 1)
+    pace = figures.multiplied_bytes * (figures.warpgroup_speed if s.asynchronous else 1)
     multiplied = s.x1 * s.y1 * step / pace * sqrt(figures.busy_warps / warps)
     read = (s.x1 + s.y1) * step / figures.memory_bytes
     each = s.m * s.rows + s.n * s.columns
-    if s.detached:
+    if s.asynchronous:
         each = (s.m + s.n) * s.rows * s.columns
     shared = s.down * s.along * each * step / figures.shared_bytes
     block = s.depth * max(multiplied, read, shared)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16
 from tilewright.kernel.expr import Dot, Load, lanes_of
-from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
+from tilewright.kernel.loops import AsyncCopy, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
 
 
-def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
+def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | AsyncCopy]:
     """All statements that compute a value or copy one."""
-    return (s for s in every_statement(stmts) if isinstance(s, Set | Store | CopyAhead))
+    return (s for s in every_statement(stmts) if isinstance(s, Set | Store | AsyncCopy))
 
 
 def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
@@ -29,7 +29,7 @@ def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
             found[buffer] = max(lanes, found.get(buffer, 0))
 
     for s in statements(stmts):
-        if isinstance(s, CopyAhead):
+        if isinstance(s, AsyncCopy):
             note(s.source, s.lanes)
             continue
         for x in walk(s.value):
@@ -60,5 +60,5 @@ def needs_whole_vectors(fn: TileFn) -> bool:
 
 def packs_bytes(fn: TileFn) -> bool:
     """True if the kernel computes on vectors of bytes, which are then words."""
-    values = (s.value for s in statements(fn.body) if not isinstance(s, CopyAhead))
+    values = (s.value for s in statements(fn.body) if not isinstance(s, AsyncCopy))
     return any(isinstance(x, Dot) for value in values for x in walk(value))

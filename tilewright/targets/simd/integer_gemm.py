@@ -18,7 +18,7 @@ from functools import partial
 from tilewright.base.dtypes import I16, I32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.cache_blocks import Block
-from tilewright.kernel.expr import Acc, Call, Const, Dot, Expr, Join, Load, Pairs, Reg
+from tilewright.kernel.expr import Acc, Call, Const, Dot, Expr, Join, Load, PairSums, Reg
 from tilewright.kernel.extents import reduces
 from tilewright.kernel.form import ByteContraction, form_as
 from tilewright.kernel.index import Index, Var, stride
@@ -196,7 +196,7 @@ class _DotMicro(Microkernel):
             sums = [self._part(i, j, 0) for j, _ in vectors]
             if len(self._halves) == 2:
                 for j, acc in enumerate(sums):
-                    self.b.set(acc.name, Pairs(acc, self._part(i, j, 1)))
+                    self.b.set(acc.name, PairSums(acc, self._part(i, j, 1)))
             col = panel.number * self.y0
             store_vectors(self.b, kernel, self.ops.n, point, col, sums, vectors[-1][1])
 

@@ -1,7 +1,7 @@
 """Lowers dot products and packed integers of the loop IR to Wasm IR.
 
-Input: `Dot`, `Pairs` and `Join` expressions.  Output: Wasm IR expressions.  All of them are exact.
-The instructions of a dot product depend on its operands and on the target:
+Input: `Dot`, `PairSums` and `Join` expressions.  Output: Wasm IR expressions.  All of them are
+exact.  The instructions of a dot product depend on its operands and on the target:
 
     i16 pairs                 i32x4.dot_i16x8_s, i32x4.add                       8 products
     bytes widened first       2 extensions, the same                             8 products
@@ -99,7 +99,7 @@ def _address(v: OperandLowering, e: k.Load, splat: bool = False) -> Expr:
     return v.address(e.buffer, e.index, e.dtype.size, splat)
 
 
-def pairs(v: OperandLowering, e: k.Pairs) -> Expr:
+def pairs(v: OperandLowering, e: k.PairSums) -> Expr:
     return _pairs(v.b.vec(v.value(e.a)), v.b.vec(v.value(e.b)))
 
 

@@ -409,6 +409,6 @@ _RULES: dict[type, Callable[[ValueLowering, Any], Expr]] = {
     k.Lane: ValueLowering.lane,
     k.Shuffle: ValueLowering.shuffle,
     k.Dot: dots.dot,
-    k.Pairs: dots.pairs,
+    k.PairSums: dots.pairs,
     k.Join: dots.join,
 }

@@ -26,7 +26,7 @@ from tilewright.base.errors import ensure
 from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, TileFn, checks
-from tilewright.kernel.spec import EIGHT
+from tilewright.kernel.spec import F16_VECTOR
 from tilewright.targets.brace_text import Dialect, at, body, value_of
 from tilewright.targets.gpu.gpu_target import workgroup_threads
 from tilewright.targets.gpu.vector_buffers import packs_bytes, vectors
@@ -80,7 +80,7 @@ class WgslDialect(Dialect):
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
         self.areas = fn.scratch
-        self.mutual = fn.mutual
+        self.shares_output = fn.shares_output
         #: True if several threads compute a tile.
         self.together = fn.thread is not None
         self.arrays = arrays
@@ -92,7 +92,7 @@ class WgslDialect(Dialect):
     def type(self, dtype: DType, lanes: int) -> str:
         if self.words(dtype, lanes):
             return "u32" if lanes == 4 else f"vec{lanes // 4}<u32>"
-        return "vec4<u32>" if (dtype, lanes) == (F16, EIGHT) else _type(dtype, lanes)
+        return "vec4<u32>" if (dtype, lanes) == (F16, F16_VECTOR) else _type(dtype, lanes)
 
     def area(self, number: int, area: Scratch) -> str:
         """The declaration of a scratch area; {} stands for its address space."""
@@ -172,7 +172,7 @@ class WgslDialect(Dialect):
             place = self.arrays.word(buffer, word, lanes)
             if lanes == 1:
                 return _cut(f"half_at({place}, u32({at}))", dtype)
-            if lanes == EIGHT:
+            if lanes == F16_VECTOR:
                 return place
             return f"{'raw' if dtype == F16 else 'halves'}_at({place}, {word})"
         if buffer in self.bytes:
@@ -191,7 +191,7 @@ class WgslDialect(Dialect):
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if buffer in self.halves:
-            ensure(lanes == EIGHT, f"halves are stored by {EIGHT}", lanes=lanes)
+            ensure(lanes == F16_VECTOR, f"halves are stored by {F16_VECTOR}", lanes=lanes)
             word = f"(u32({at}) >> 1u) + at({buffer}u)"
             return f"{self.arrays.word(buffer, word, lanes)} = {value};"
         place = self._place(buffer, at, dtype, lanes)
@@ -210,8 +210,8 @@ class WgslDialect(Dialect):
         """An element of an array, or the vector that begins there."""
         if buffer >= self.buffers and self.words(dtype, lanes):
             return self._scratch(buffer, f"u32({at}) >> 2u", lanes // 4)
-        if buffer >= self.buffers and self._each(buffer) == EIGHT:
-            ensure(lanes == EIGHT, f"b{buffer} has vectors of {EIGHT}", lanes=lanes)
+        if buffer >= self.buffers and self._each(buffer) == F16_VECTOR:
+            ensure(lanes == F16_VECTOR, f"b{buffer} has vectors of {F16_VECTOR}", lanes=lanes)
             return self._scratch(buffer, f"u32({at})", lanes)
         ensure(lanes in (1, 4), "vectors have 4 lanes", lanes=lanes)
         if buffer >= self.buffers:
@@ -226,7 +226,7 @@ class WgslDialect(Dialect):
         if area.part:
             size = f"{area.part // (4 if self.words(area.dtype) else 1)}u"
             name, at = f"{name}[({at}) / {size}]", f"({at}) % {size}"
-        if self._each(number) == EIGHT:
+        if self._each(number) == F16_VECTOR:
             return f"{name}[({at}) >> 3u]"
         return entry(name, at, number in self.wide, lanes)
 
@@ -248,10 +248,10 @@ class WgslDialect(Dialect):
         ensure(self.words(dtype_of(e), e.lanes), "no word", value=e)
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
-    def swapped(self, value: str, bits: int) -> str:
+    def shuffle_xor(self, value: str, bits: int) -> str:
         return f"subgroupShuffleXor({value}, {bits}u)"
 
-    def sent(self, value: str, thread: Index) -> str:
+    def subgroup_broadcast(self, value: str, thread: Index) -> str:
         if thread.is_const:
             return f"subgroupBroadcast({value}, {thread.const}u)"
         return f"subgroupShuffle({value}, u32({at(thread)}))"
@@ -324,8 +324,10 @@ class WgslDialect(Dialect):
         write = f"if (local == 0u) {{ shared_{name} = clamp({value}, i32(0), i32({most})); }}"
         return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
-    def barrier(self, near: bool) -> str:
-        return "storageBarrier(); workgroupBarrier();" if self.mutual else "workgroupBarrier();"
+    def barrier(self, subgroup_only: bool) -> str:
+        return (
+            "storageBarrier(); workgroupBarrier();" if self.shares_output else "workgroupBarrier();"
+        )
 
     def told(self, s: LetGather, dtype: DType) -> str:
         """Reports an index in the first words of memory, unless an earlier one is reported

@@ -50,7 +50,7 @@ from tilewright.kernel.loops import (
     TileFn,
     ZeroMatrix,
 )
-from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.kernel.spec import F16_VECTOR, Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.attention.schedule import AttentionManyRowsSchedule, SharedAreas
 from tilewright.targets.gpu.attention.scores import (
@@ -118,7 +118,7 @@ class _TwoPassSoftmaxTile:
             b.add(Barrier())
             for _, key in self._own_scores():
                 self._set_values(block, key, form)
-                for i in range(EIGHT):
+                for i in range(F16_VECTOR):
                     b.set("top", larger(Reg("top", F32), Reg(f"value{i}", F32)))
         self._combine_over_row("top", larger)
         b.set("total", Const(0.0, F32))
@@ -247,9 +247,9 @@ class _TwoPassSoftmaxTile:
     def _own_scores(self) -> Iterator[tuple[Index, Index]]:
         """The groups of eight keys of a block that this thread handles: the offset of their powers
         in shared memory, and the first key."""
-        count = self.s.y1 // (EIGHT * self.sharing)
+        count = self.s.y1 // (F16_VECTOR * self.sharing)
         for n in range(count):
-            key = self.part * (count * EIGHT) + n * EIGHT
+            key = self.part * (count * F16_VECTOR) + n * F16_VECTOR
             yield self._left_at(self.row, key), key
 
     def _with_row_terms_in_registers(self) -> Attention:
@@ -279,7 +279,7 @@ class _TwoPassSoftmaxTile:
     def _set_values(self, block: Index, first: Index, form: Attention) -> None:
         """Sets value0 to value7 to softmax's argument at eight keys; -inf beyond the last key."""
         b = self.b
-        for i in range(EIGHT):
+        for i in range(F16_VECTOR):
             if i % LANES == 0:
                 at = self._score_at(self.row, first + i)
                 b.set("scores", Load(self.scores, at, F32, LANES))
@@ -309,10 +309,10 @@ class _TwoPassSoftmaxTile:
     def _store_powers(self, at: Index) -> None:
         """Stores exp(value - top) of eight keys in shared memory, and adds them to `total`."""
         b, total = self.b, Reg("total", F32)
-        for i in range(EIGHT):
+        for i in range(F16_VECTOR):
             b.set(f"value{i}", exponential(Reg(f"value{i}", F32), Reg("top", F32)))
             b.set("total", add(total, Reg(f"value{i}", F32)))
-        powers = [Reg(f"value{i}", F32) for i in range(EIGHT)]
+        powers = [Reg(f"value{i}", F32) for i in range(F16_VECTOR)]
         b.store(
             self.left, at, _f16_eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:])))
         )
@@ -416,5 +416,5 @@ def _f16_eight(first: Expr, second: Expr) -> Expr:
 def _units(b: Builder, lines: int, width: int) -> Iterator[tuple[int, Index, Index]]:
     """Number, line and first element of each of this thread's units.  Neighbouring threads have
     neighbouring units."""
-    for n, (line, at) in b.points_of_thread((lines, width // EIGHT)):
-        yield n, line, at * EIGHT
+    for n, (line, at) in b.points_of_thread((lines, width // F16_VECTOR)):
+        yield n, line, at * F16_VECTOR

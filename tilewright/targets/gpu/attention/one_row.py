@@ -33,7 +33,7 @@ from tilewright.kernel.expr import (
     Guard,
     Load,
     Reg,
-    Swapped,
+    ShuffleXor,
     larger,
 )
 from tilewright.kernel.form import Attention, form_as
@@ -194,7 +194,7 @@ class _OneRowTile:
                 a, c, even = _dot(2 * i), _dot(2 * i + 1), (Bound(b.thread // bits % 2, 1),)
                 b.set("given", Guard(even, c, a))
                 b.set(_dot(i).name, Guard(even, a, c))
-                b.set("other", Swapped(Reg("given", F32), bits))
+                b.set("other", ShuffleXor(Reg("given", F32), bits))
                 b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
         reduce_by_shuffles(b, _dot(0), "other", add, bits, self.assignment.threads_per_key)

@@ -15,7 +15,7 @@ from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.form import Attention, classify, form_as, in_halves
 from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.loops import MatrixUnit, Scratch
-from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.kernel.spec import F16_VECTOR, Kernel
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     F16_LINE_GAP,
@@ -235,7 +235,7 @@ def suits_matrix_units(kernel: Kernel) -> bool:
         return False
     form = form_as(kernel, Attention)
     sides = (form.q, form.depth), (form.k, form.depth), (form.v, form.n)
-    whole = all(axis.extent % EIGHT == 0 for _, axis in sides)
+    whole = all(axis.extent % F16_VECTOR == 0 for _, axis in sides)
     return (
         whole
         and form.m.extent >= LEAST_ROWS
@@ -300,8 +300,8 @@ class AttentionManyRowsSchedule(Schedule):
             return f"{kernel.name} needs a fixed size and operands that may be rounded to halves"
         if found := value_objection("width", self.width, SUBGROUP_SIZES):
             return found
-        if self.m % LANES or self.n % EIGHT or self.k % EIGHT:
-            return f"m is a multiple of {LANES}, n and k of {EIGHT}"
+        if self.m % LANES or self.n % F16_VECTOR or self.k % F16_VECTOR:
+            return f"m is a multiple of {LANES}, n and k of {F16_VECTOR}"
         if found := value_objection("room", self.room, (SHARED_EVERYWHERE, *SHARED_SIZES)):
             return found
         form = form_as(kernel, Attention)
@@ -310,8 +310,10 @@ class AttentionManyRowsSchedule(Schedule):
             return f"k divides the depth {depth}, and n * along the {columns} columns of a head"
         if self.y1 % self.k or self.y1 % (self.n * self.along):
             return "y1 is a multiple of k and of n * along"
-        if self.threads % self.x1 or self.y1 % (EIGHT * self.threads // self.x1):
-            return f"threads share whole rows, {EIGHT} keys of a block or a multiple of it each"
+        if self.threads % self.x1 or self.y1 % (F16_VECTOR * self.threads // self.x1):
+            return (
+                f"threads share whole rows, {F16_VECTOR} keys of a block or a multiple of it each"
+            )
         if self.own * (self.y1 + columns) > MOST_SUMS_PER_THREAD * self.width * self.along:
             return f"a thread has at most {MOST_SUMS_PER_THREAD} sums"
         return limit_objection(self.threads, many_rows_shared_bytes(kernel, self), self.room)

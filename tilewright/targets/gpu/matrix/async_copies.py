@@ -21,7 +21,7 @@ from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Load
 from tilewright.kernel.index import Index, index
-from tilewright.kernel.loops import AwaitCopies, Barrier, EndCopies, LoadMatrix, Scratch
+from tilewright.kernel.loops import Barrier, CommitCopies, LoadMatrix, Scratch, WaitForCopies
 from tilewright.targets.gpu.matrix.operands import (
     BlockLayout,
     OperandLayout,
@@ -64,7 +64,7 @@ class CopiedOperand:
         ragged = operand_tile.steps % depth != 0
         for place, step in self._units():
             row, at = operand_tile.start + place, block * depth + step
-            b.copy_ahead(
+            b.async_copy(
                 operand_tile.area, self.where(stage, place, step),
                 Load(
                     operand.load.buffer, element(operand, operand_tile, row, at),
@@ -115,7 +115,7 @@ class AsyncCopyTile(MatrixTile):
     @contextmanager
     def blocks(self) -> Iterator[SharedBlock]:
         b, s, steps = self.b, self.s, self.indices.ops.steps
-        blocks, behind = ceil(steps / s.depth), AwaitCopies(s.stages - 2)
+        blocks, behind = ceil(steps / s.depth), WaitForCopies(s.stages - 2)
         # A worker that resumes the tile begins at a later block (cuda/chunks.py).
         first = b.within(Index(), blocks, "first")
         for n in range(s.stages - 1):
@@ -137,7 +137,7 @@ class AsyncCopyTile(MatrixTile):
             stage = self.b.let(block % self.s.stages, "stage")
             for operand in self.operands:
                 operand.copy(stage, block)
-        self.b.add(EndCopies())
+        self.b.add(CommitCopies())
 
     def load(self, stage: Index, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         copied, s = self.operands[right], self.s
@@ -155,7 +155,8 @@ class AsyncCopyTile(MatrixTile):
 
 
 class WarpgroupTile(AsyncCopyTile):
-    """One tile by detached units (warp groups), which multiply while the next block is copied."""
+    """One tile by asynchronous units (warp groups), which multiply while the next block is
+    copied."""
 
     layout_of = staticmethod(BlockLayout.in_swizzled_lines)
     late = True

@@ -169,7 +169,7 @@ class MatrixGemmSchedule(Schedule):
         """Bytes of shared memory: blocks, a result matrix of each subgroup, and for bytes the
         column sums."""
         patches = WORD_BYTES * self.subgroups * self.m * self.pitch
-        if self.detached:
+        if self.asynchronous:
             step = MATRIX_TYPES[self.types].operand.size * MATRIX_TYPES[self.types].group
             return max(self.stages * (self.x1 + self.y1) * self.depth * step, patches)
         if self.stages > 1:
@@ -191,10 +191,10 @@ class MatrixGemmSchedule(Schedule):
     @property
     def pitch(self) -> int:
         """Elements from row to row of a result in shared memory."""
-        return self.n + (WARPGROUP_ROW_GAP if self.detached else 0)
+        return self.n + (WARPGROUP_ROW_GAP if self.asynchronous else 0)
 
     @property
-    def detached(self) -> bool:
+    def asynchronous(self) -> bool:
         """True if subgroups are whole warp groups, whose units read operands from shared memory."""
         return self.width == WARPGROUP
 
@@ -209,7 +209,7 @@ class MatrixGemmSchedule(Schedule):
             types.result,
             self.width,
             types.fraction,
-            self.detached,
+            self.asynchronous,
         )
 
     def objection(self, kernel: Kernel) -> str:
@@ -229,7 +229,7 @@ class MatrixGemmSchedule(Schedule):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
         if self.stages > 1 and not can_be_copied_as(self.types, kernel):
             return f"the operands of {kernel.name} are not contiguous in {COPY_BYTES}-byte pieces"
-        if self.detached and (
+        if self.asynchronous and (
             self.stages == 1 or self.depth * MATRIX_TYPES[self.types].operand.size != LINE_BYTES
         ):
             depth = f"{LINE_BYTES} bytes of the depth in a block"

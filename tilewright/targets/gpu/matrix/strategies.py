@@ -104,7 +104,7 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
 
     def lower(self, kernel: Kernel, schedule: MatrixGemmSchedule) -> TileFn:
         s, operand = schedule, MATRIX_TYPES[schedule.types].operand
-        copied: type[MatrixTile] = WarpgroupTile if s.detached else AsyncCopyTile
+        copied: type[MatrixTile] = WarpgroupTile if s.asynchronous else AsyncCopyTile
         staged: type[MatrixTile] = F16MatrixTile if operand == F16 else Int8MatrixTile
         kind = copied if s.stages > 1 else staged
         rounded = fast_division(kernel) if operand == F16 else kernel

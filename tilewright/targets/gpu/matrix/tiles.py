@@ -50,7 +50,7 @@ class SharedBlock:
     """A block in shared memory.
 
     stage: the number of the part of the shared areas that has it
-    while_multiplying: adds the work to do while detached units multiply
+    while_multiplying: adds the work to do while asynchronous units multiply
     """
 
     stage: Index = field(default_factory=Index)
@@ -109,7 +109,7 @@ class MatrixTile(ABC):
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
         with self.blocks() as block:
-            if self.unit.detached:
+            if self.unit.asynchronous:
                 b.add(BeginProducts())
             for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
@@ -119,14 +119,14 @@ class MatrixTile(ABC):
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
             block.while_multiplying()
-            if self.unit.detached:
+            if self.unit.asynchronous:
                 b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
             self.add_block_work()
         areas = [operand.scratch(s.depth) for operand in self.operands]
         areas += self.before_store()
         self._store(len(self.kernel.buffers) + len(areas))
         patches = Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)
-        areas += [replace(patches, reuses=s.stages > 1)]
+        areas += [replace(patches, may_overlap=s.stages > 1)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
@@ -136,7 +136,7 @@ class MatrixTile(ABC):
         each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
         units, threads = s.m * s.n // LANES, s.width * s.slices
-        barrier = Barrier(near=s.slices == 1)
+        barrier = Barrier(subgroup_only=s.slices == 1)
         for i, j in every(range(s.rows), range(s.columns)):
             b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
             b.add(barrier)

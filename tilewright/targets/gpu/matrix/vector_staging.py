@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
 from tilewright.kernel.index import Index
-from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.kernel.spec import F16_VECTOR, Kernel
 from tilewright.targets.gpu.tile.staging import FloatOperand, QuantisedOperand
 from tilewright.targets.vectors import LANES
 
@@ -27,7 +27,7 @@ def staged_in_vectors(
     part, part_steps: places and steps of a part;  gap: unused elements between two lines
     """
     if isinstance(operand, QuantisedOperand):
-        lines = operand.layout.unit_steps == EIGHT
+        lines = operand.layout.unit_steps == F16_VECTOR
         layout = operand.in_f16(kernel).layout.in_parts(part, part_steps, gap, deep=lines)
         kind = _QuantisedLines if lines else QuantisedOperand
         return kind(operand.b, operand.tile, layout, operand.weights, operand.vectors)
@@ -35,11 +35,11 @@ def staged_in_vectors(
     lines, is_f16 = operand.layout.deep_in_memory, operand.load.dtype == F16
     layout = operand.layout.in_parts(part, part_steps, gap, deep=lines)
     if lines:
-        eights = is_f16 and operand_tile.loads_steps(operand.load, EIGHT)
+        eights = is_f16 and operand_tile.loads_steps(operand.load, F16_VECTOR)
     else:
-        whole = part % EIGHT == 0 and layout.panel % EIGHT == 0
-        eights = is_f16 and whole and operand_tile.loads_places(operand.load, EIGHT)
-    layout = replace(layout, lanes=EIGHT if eights else LANES)
+        whole = part % F16_VECTOR == 0 and layout.panel % F16_VECTOR == 0
+        eights = is_f16 and whole and operand_tile.loads_places(operand.load, F16_VECTOR)
+    layout = replace(layout, lanes=F16_VECTOR if eights else LANES)
     return (_FloatLines if lines else FloatOperand)(
         operand.b, operand_tile, layout, operand.load, operand.vectors
     )
@@ -50,7 +50,7 @@ class _QuantisedLines(QuantisedOperand):
 
     def store_block(self, depth: int) -> None:
         for n, place, step in self.units(depth):
-            steps = [Reg(f"{self.tile.name}{n}_step{i}", F32, LANES) for i in range(EIGHT)]
+            steps = [Reg(f"{self.tile.name}{n}_step{i}", F32, LANES) for i in range(F16_VECTOR)]
             for i, reg in enumerate(steps):
                 self.b.set(reg.name, self.vector(n, i))
             for column in range(LANES):
@@ -66,11 +66,11 @@ class _FloatLines(FloatOperand):
 
     def units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, row and first step of each unit; neighbouring threads have neighbouring units."""
-        for n, (place, step) in self.b.points_of_thread((self.tile.width, depth // EIGHT)):
-            yield n, place, step * EIGHT
+        for n, (place, step) in self.b.points_of_thread((self.tile.width, depth // F16_VECTOR)):
+            yield n, place, step * F16_VECTOR
 
     def load_unit(self, n: int, place: Index, step: Index) -> None:
-        for i in range(0, EIGHT, self.layout.lanes):
+        for i in range(0, F16_VECTOR, self.layout.lanes):
             steps = self._steps(place, step + i)
             self.b.set(self.reg(n, i, self.load.dtype).name, steps)
 
@@ -81,7 +81,8 @@ class _FloatLines(FloatOperand):
     def store_block(self, depth: int) -> None:
         for n, place, step in self.units(depth):
             parts = tuple(
-                self._converted(self.loaded_step(n, i)) for i in range(0, EIGHT, self.layout.lanes)
+                self._converted(self.loaded_step(n, i))
+                for i in range(0, F16_VECTOR, self.layout.lanes)
             )
             value = parts[0] if len(parts) == 1 else Join(parts)
             self.b.store(self.tile.area, self.layout.where(place, step), value)

@@ -14,7 +14,7 @@ from tilewright.base.errors import of_kind
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Load, Reg
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.kernel.spec import F16_VECTOR, Kernel
 from tilewright.targets.vectors import LANES
 
 
@@ -26,12 +26,12 @@ def lower(kernel: Kernel) -> TileFn | None:
     if isinstance(copied, Call) and copied.fn == "div":
         copied, size = copied.operands
     copied = of_kind(copied, Load, "its value is not one load", kernel=kernel.name)
-    b = Builder({}, axis.extent // EIGHT, kernel)
-    first = b.tile * EIGHT
+    b = Builder({}, axis.extent // F16_VECTOR, kernel)
+    first = b.tile * F16_VECTOR
     parts: list[Expr] = []
     if size is not None:
         b.set("size", size.substitute({axis: first}))
-    for half in range(EIGHT // LANES):
+    for half in range(F16_VECTOR // LANES):
         at = copied.index.substitute({axis: first + half * LANES})
         part: Expr = replace(copied, index=at, lanes=LANES)
         if size is not None:

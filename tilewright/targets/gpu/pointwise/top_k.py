@@ -59,7 +59,7 @@ def lower(kernel: Kernel) -> TileFn:
     row.choose()
     row.sort()
     areas = Scratch(I32, threads), Scratch(I32, threads)
-    return replace(b.finish(kernel, areas), mutual=True)
+    return replace(b.finish(kernel, areas), shares_output=True)
 
 
 def _i32(fn: str, *args: Expr | int) -> Call:

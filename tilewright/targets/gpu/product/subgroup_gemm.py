@@ -20,7 +20,7 @@ from itertools import product as every
 from math import ceil
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Expr, Reg, Sent, Splat
+from tilewright.kernel.expr import Expr, Reg, Splat, SubgroupBroadcast
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -75,7 +75,7 @@ class SubgroupTile(RegisterTile):
             for v in range(vectors):
                 b.set(f"right{v}", cols.vector((u - i) * vectors + v, i))
             for row in range(s.x0):
-                b.set(_left(row).name, Sent(_own(row), first + u))
+                b.set(_left(row).name, SubgroupBroadcast(_own(row), first + u))
             for row, v in self._sums:
                 b.set(*self._accumulated(row, v))
 

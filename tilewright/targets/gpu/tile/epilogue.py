@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.base.dtypes import F32, I8, I32, U8
 from tilewright.base.fast_records import computed
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg, Swapped
+from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg, ShuffleXor
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import Barrier
 from tilewright.kernel.spec import Kernel
@@ -62,7 +62,7 @@ def reduce_by_shuffles(
     """Combines a register over threads of a subgroup whose numbers differ only in the bits from
     `bits` to below `end`.  other: the name of a register for the other threads' values"""
     while bits < end:
-        b.set(other, Swapped(reg, bits))
+        b.set(other, ShuffleXor(reg, bits))
         b.set(reg.name, op(reg, Reg(other, reg.dtype)))
         bits *= 2
 
