@@ -21,8 +21,8 @@ export const LANGUAGE = {
         } catch (caught) {
           error = caught instanceof DOMException ? caught.name : caught.code;
         }
-        const { text, ids, ended, promptTokens, reusedTokens } = answer;
-        results.push({ text, ids, ended, promptTokens, reusedTokens, error });
+        const { text, ids, ended, promptTokens, reusedTokens, language, duration } = answer;
+        results.push({ text, ids, ended, promptTokens, reusedTokens, language, duration, error });
       }
       lm.dispose();
     } catch ({ code, message, hint }) {

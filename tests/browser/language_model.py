@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from helpers import encoder_decoders
+from helpers import encoder_decoders, whispers
 from helpers.folder_texts import write_text
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.vocabularies import merges
+from helpers.whispers import write_published, write_speech_text
 
 from tilewright.api.language_bundles import compile_language, open_source
 from tilewright.bundle import write
@@ -71,6 +72,16 @@ def translator(folder: Path) -> Path:
     settings = {"decoder_start_token_id": 5, "n_positions": ROOM_OF_PROMPTS}
     (source / "config.json").write_text(json.dumps(settings))
     write_text(source, merges())
+    options = Options(targets=("wasm", "wgsl"))
+    write(compile_language(open_source(source), options).contents, folder / "bundle")
+    return folder / "bundle"
+
+
+def speech(folder: Path) -> Path:
+    """The bundle of a Whisper model that knows two languages."""
+    source = write_published(folder / "tiny", whispers.Tiny())
+    write_speech_text(source)
+    (source / "generation_config.json").write_text(json.dumps({"is_multilingual": True}))
     options = Options(targets=("wasm", "wgsl"))
     write(compile_language(open_source(source), options).contents, folder / "bundle")
     return folder / "bundle"

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers.whispers import sound
 
 import tilewright as tw
 from tilewright.bundle import open_bundle
@@ -35,8 +37,14 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(tiny: Made, translator: Path) -> Iterator[Site]:
-    with serving({"tiny": tiny.bundle, "translator": translator}) as running:
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return language_model.speech(tmp_path_factory.mktemp("speech"))
+
+
+@pytest.fixture(scope="module")
+def site(tiny: Made, translator: Path, speech: Path) -> Iterator[Site]:
+    made = {"tiny": tiny.bundle, "translator": translator, "speech": speech}
+    with serving(made) as running:
         yield running
 
 
@@ -135,6 +143,57 @@ def test_new_texts_on_webgpu_are_those_of_python(
     load = {"device": "webgpu"}
     found = page.do("answers", url=site.bundle("translator"), chats=TEXTS, load=load)
     new_texts_as_python(found, translator)
+
+
+#: Recordings of a window and of several, with a language or without; the last one is aborted.
+SPOKEN: list[dict[str, Any]] = [
+    {"call": "transcribe", "text": sound(seconds, seed).tolist(), "options": options}
+    for seconds, seed, options in (
+        (0.3, 3, {}),
+        (1.0, 4, {"language": "de", "task": "translate"}),
+        (0.3, 4, {"language": "en"}),
+        (0.3, 3, {"after": 2}),
+    )
+]
+
+
+def transcripts_as_python(found: list[dict[str, Any]], bundle: Path) -> None:
+    with tw.language_model(bundle, threads=1) as python:
+        for answer, asked in zip(found[:3], SPOKEN, strict=False):
+            wanted = python.transcribe(np.array(asked["text"], "f4"), **asked["options"])
+            text = "".join(wanted)
+            assert (answer["text"], answer["ids"]) == (text, wanted.ids)
+            assert (answer["language"], answer["ended"]) == (wanted.language, "end")
+            assert answer["duration"] == wanted.duration
+    assert [answer["error"] for answer in found] == ["", "", "", "AbortError"]
+    assert found[3]["ended"] == "aborted"
+
+
+@pytest.mark.by_turns
+def test_transcripts_are_those_of_python(visit: Visit, site: Site, speech: Path) -> None:
+    page = visit(site.blank)
+    transcripts_as_python(page.do("answers", url=site.bundle("speech"), chats=SPOKEN), speech)
+    for call, text, options, said in (
+        ("chat", HELLO, {}, "does not chat: it is a speech model"),
+        ("generate", "the cat", {}, "does not read text"),
+        ("transcribe", [], {}, "is empty"),
+        ("transcribe", [0.0], {"language": "xx"}, "does not know the language xx"),
+    ):
+        asked = [{"call": call, "text": text, "options": options}]
+        refused = page.do("answers", url=site.bundle("speech"), chats=asked)
+        assert (refused["code"], said in refused["message"]) == ("input", True)
+        assert refused["hint"]
+    assert page.do("log")["errors"] == []
+
+
+@pytest.mark.browser
+def test_transcripts_on_webgpu_are_those_of_python(
+    gpu_visit: Visit, site: Site, speech: Path
+) -> None:
+    load = {"device": "webgpu"}
+    page = gpu_visit(site.blank)
+    found = page.do("answers", url=site.bundle("speech"), chats=SPOKEN, load=load)
+    transcripts_as_python(found, speech)
 
 
 @pytest.mark.by_turns

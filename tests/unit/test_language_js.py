@@ -311,7 +311,7 @@ const engine = {
     device: 'wasm', outputs: [{ name: 'logits', shape: [1, 1, 32] }], dims: { n: [1, 4] },
     inputs: [{ name: 'input_ids', shape: [1, 'n'] }, { name: 'seqlens_k', shape: [1] }],
   },
-  parts: { program: { states: [{ shape: [1, 2, <room>, 4] }] }, losses: 0 },
+  parts: { program: { states: [{ name: 'past', shape: [1, 2, <room>, 4] }] }, losses: 0 },
   async run({ input_ids: { data }, seqlens_k: [last] }) {
     runs.push([[...data], last]);
     fails(runs.length);

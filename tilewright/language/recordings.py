@@ -61,7 +61,8 @@ def windows(samples: Array, size: int, rate: int) -> list[tuple[int, int]]:
     while len(samples) - start > size:
         first = start + size * 2 // 3
         blocks = (start + size - first) // step
-        powers = np.square(samples[first : first + blocks * step].reshape(blocks, step)).mean(1)
+        heard = samples[first : first + blocks * step].reshape(blocks, step)
+        powers = np.square(heard, dtype=np.float64).sum(1)
         pairs = powers[:-1] + powers[1:]
         end = first + (int(np.argmin(pairs)) + 1) * step if len(pairs) else start + size
         found.append((start, end))

@@ -11,7 +11,7 @@ const [PROMPT, PROMPT_LAST, IDS, LAST, LOGITS] = ['encoder_ids', 'encoder_last',
 export const promptRoom = (manifest) => Math.max(0, ...sizesOf(manifest, PROMPT));
 
 /** The buckets of an input's last dimension. @type {Language.SizesOf} */
-function sizesOf({ inputs, dims }, name) {
+export function sizesOf({ inputs, dims }, name) {
   const size = inputs.find((input) => input.name === name)?.shape[1] ?? 0;
   return typeof size === 'number' ? [size] : dims[size];
 }

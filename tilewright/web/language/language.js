@@ -1,4 +1,4 @@
-// Language models in a page: text in, text out.
+// Language models in a page: text or speech in, text out.
 // Input: a bundle with the assets of docs/language-models.md, messages.  Output: answers, piece by piece.  The engine computes,
 // engine/generate.js runs token after token, text.js knows the vocabulary; this file joins them, and knows which tokens the caches hold, so
 // that a prompt that goes on where the last answer ended is not computed again.
@@ -8,6 +8,7 @@ import { asEngineError, requireCount, typed } from '../engine/errors.js';
 import { generate } from '../engine/generate.js';
 import { requireOptions } from '../engine/tensors.js';
 import { fromPrompt, promptRoom } from './from_prompt.js';
+import { fromSound, samplesOf, soundWindow, textRoom } from './from_sound.js';
 import { isPlain, makeSampler, samplingOf } from './sampling.js';
 import { TextStream } from './text_stream.js';
 import { openTextThread } from './text_thread.js';
@@ -49,11 +50,18 @@ export const languageModel = (url, options = {}) => typed(options.signal, async 
   }
 });
 
-/** Tokens that fit: prompt and answer together, or of an encoder-decoder model the prompt. @type {Language.ContextOf} */
-export const contextOf = (manifest) => promptRoom(manifest) || (manifest.states[0]?.shape.at(-2) ?? 0);
+/** Tokens that fit: prompt and answer together, of an encoder-decoder model the prompt, of a speech model the text. @type {Language.ContextOf} */
+export const contextOf = (manifest) => promptRoom(manifest) || textRoom(manifest.states) || (manifest.states[0]?.shape.at(-2) ?? 0);
 
-/** What a model does with a prompt, by its manifest. @type {Language.KindOf} */
-export const kindOf = (manifest) => (promptRoom(manifest) ? 'encoder-decoder' : 'decoder');
+/** What a model does, by its manifest. @type {Language.KindOf} */
+export const kindOf = (manifest) => (soundWindow(manifest) ? 'speech' : promptRoom(manifest) ? 'encoder-decoder' : 'decoder');
+
+/** What models of a kind do, and how to use them. @type {Record<Language.Kind, [string, string]>} */
+const PURPOSES = {
+  'decoder': ['a language model, which goes on with a text', 'Call generate(text)'],
+  'encoder-decoder': ['an encoder-decoder model, which writes one text from another', 'Call generate(text)'],
+  'speech': ['a speech model, which writes what is said in a recording', 'Call transcribe(samples)'],
+};
 
 /** A model on a device, and the tokens that its caches hold; the entry's types leave it out. @implements {Language.LanguageModel} */
 export class Model {
@@ -79,19 +87,42 @@ export class Model {
 
   /** @param {readonly Language.Message[]} messages @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
   chat(messages, options = {}) {
-    this.#requireDecoder('chat');
+    this.#requireKind('chat', 'decoder');
     return this.#answer(messages, options);
   }
 
   /** @param {string} prompt @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
   complete(prompt, options = {}) {
-    this.#requireDecoder('go on with a text');
+    this.#requireKind('go on with a text', 'decoder');
     return this.#answer(prompt, options);
   }
 
   /** @param {string} prompt @param {Language.AnswerOptions} [options] @returns {Language.Answer} */
   generate(prompt, options = {}) {
+    this.#requireKind('read text', 'decoder', 'encoder-decoder');
     return this.#answer(prompt, options);
+  }
+
+  /** @param {ArrayLike<number>} recording @param {Language.SpeechOptions} [options] @returns {Language.Transcript} */
+  transcribe(recording, options = {}) {
+    this.#requireKind('hear', 'speech');
+    requireOptions('transcribe', options, 'language, signal, task');
+    const { language = '', task = 'transcribe', signal } = options;
+    const { ends, speech } = this.#text.description;
+    if (!speech) throw new EngineError('invalid-model', 'language.json says nothing of speech', 'Build the bundle again');
+    for (const [what, asked, known, usual] of /** @type {const} */ ([['language', language, speech.languages, 'en'], ['task', task, speech.tasks, 'transcribe']])) {
+      const names = Object.keys(known);
+      if (!asked || names.includes(asked) || (!names.length && asked === usual)) continue;
+      throw new EngineError('input', `${this.name} does not know the ${what} ${asked}`, names.length ? `It knows ${names.join(', ')}` : 'It transcribes English');
+    }
+    const samples = samplesOf(recording);
+    const how = { signal, ends, speech, language, task, ran: () => this.#requireCaches() };
+    const { bytes, starts } = this.#text.pieces;
+    // Tokens behind the one that asks for no times are times.
+    const pieces = { bytes, starts: starts.map((start) => Math.min(start, starts[speech.plain + 1] ?? Infinity)) };
+    const tokens = () => this.#alone(signal, () => this.#heard(samples, { ...how, heard: (code) => said.hear(code) }));
+    const said = new Said({ pieces, isNew: true, stops: [], outcome: 'end', tokens }, samples.length / speech.rate);
+    return said;
   }
 
   /** @param {readonly Language.Message[] | string} text @returns {Promise<number>} */
@@ -104,10 +135,11 @@ export class Model {
     this.engine.dispose();
   }
 
-  /** @param {string} what */
-  #requireDecoder(what) {
-    if (this.kind === 'decoder') return;
-    throw new EngineError('input', `${this.name} does not ${what}: it is an encoder-decoder model, which writes one text from another`, 'Call generate(text)', { kind: this.kind });
+  /** @param {string} what @param {Language.Kind[]} kinds that do it */
+  #requireKind(what, ...kinds) {
+    if (kinds.includes(this.kind)) return;
+    const [purpose, hint] = PURPOSES[this.kind];
+    throw new EngineError('input', `${this.name} does not ${what}: it is ${purpose}`, hint, { kind: this.kind });
   }
 
   /** @param {readonly Language.Message[] | string} text @param {Language.AnswerOptions} options */
@@ -121,20 +153,18 @@ export class Model {
       throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out temperature, penalties and biases, or build a model with the output logits');
     }
     return new Writing({
-      pieces: this.#text.pieces, isNew: this.kind === 'encoder-decoder', stops: typeof stop === 'string' ? [stop] : stop,
-      tokens: (told) => this.#tokens(text, { signal, most, choose: makeSampler(settings) }, told),
+      pieces: this.#text.pieces, isNew: this.kind === 'encoder-decoder', stops: typeof stop === 'string' ? [stop] : stop, outcome: 'most',
+      tokens: (told) => this.#alone(signal, () => this.#tokens(text, { signal, most, choose: makeSampler(settings) }, told)),
     });
   }
 
-  /** The ids of an answer, of which one may end it. @type {Language.Tokens} */
-  async* #tokens(text, how, told) {
-    const { signal } = how;
+  /** What makes an answer, one at a time. @type {Language.Alone} */
+  async* #alone(signal, made) {
     if (this.#busy) throw new EngineError('input', 'The model is writing another answer', 'Wait for its end, or abort it');
     this.#busy = true;
     try {
       signal?.throwIfAborted();
-      const prompt = await this.#text.encode(text, signal);
-      yield* this.kind === 'decoder' ? this.#after(prompt, how, told) : this.#from(prompt, how, told);
+      yield* made();
     } catch (error) {
       // An aborted run writes only behind the tokens that are held; after another error nobody knows what the caches hold.
       const survived = signal?.aborted || (error instanceof EngineError && ['context-full', 'input', 'invalid-model'].includes(error.code));
@@ -143,6 +173,18 @@ export class Model {
     } finally {
       this.#busy = false;
     }
+  }
+
+  /** The ids of an answer, of which one may end it. @type {Language.Tokens} */
+  async* #tokens(text, how, told) {
+    const prompt = await this.#text.encode(text, how.signal);
+    yield* this.kind === 'decoder' ? this.#after(prompt, how, told) : this.#from(prompt, how, told);
+  }
+
+  /** The ids of what is said. @type {Language.Heard} */
+  async* #heard(samples, how) {
+    this.#forgetLost();
+    for await (const id of fromSound(this.engine, samples, how)) yield { id, last: false };
   }
 
   /** The ids of a text that goes on with the prompt. @type {Language.After} */
@@ -247,7 +289,7 @@ class Writing {
         this.ended = 'stop';
         break;
       }
-      this.ended ??= 'most';
+      this.ended ??= this.#parts.outcome;
     } catch (error) {
       this.ended = error instanceof EngineError && error.code === 'context-full' ? 'context' : 'aborted';
       failed = { error };
@@ -280,5 +322,21 @@ class Writing {
       yield isNew && piece[0] === SPACE ? piece.subarray(1) : piece;
       isNew &&= !piece.length;
     }
+  }
+}
+
+/** @implements {Language.Transcript} */
+class Said extends Writing {
+  language = '';
+
+  /** @param {Language.WritingParts} parts @param {number} duration */
+  constructor(parts, duration) {
+    super(parts);
+    this.duration = duration;
+  }
+
+  /** @param {string} code */
+  hear(code) {
+    this.language = code;
   }
 }

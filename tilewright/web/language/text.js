@@ -23,9 +23,9 @@ class Refused extends Error {}
 /** @type {Language.OpenText} */
 export function openText({ tokenizer, language }) {
   const [file, description] = [parsed(tokenizer, TOKENIZER), parsed(language, LANGUAGE)];
-  const { name, template = null, texts, ends, begin = null, close = null, starts = [], pieces } = Object(description);
-  const isId = (/** @type {unknown} */ id) => Number.isInteger(id) && /** @type {number} */ (id) >= 0;
-  if (![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || ![ends, starts].every(Array.isArray) || ![...ends, ...starts, begin ?? 0, close ?? 0].every(isId) || !KINDS.includes(pieces)) {
+  const { name, template = null, texts, ends, begin = null, close = null, starts = [], pieces, speech = null } = Object(description);
+  const heard = speechOf(speech);
+  if ((speech && !heard) || ![name, template ?? ''].every((text) => typeof text === 'string') || Object(texts) !== texts || ![ends, starts].every(Array.isArray) || ![...ends, ...starts, begin ?? 0, close ?? 0].every(isId) || !KINDS.includes(pieces)) {
     throw new EngineError('invalid-model', `${LANGUAGE} does not have the form that docs/bundle.md describes`, HINT);
   }
   /** @type {Language.Pieces} */
@@ -40,7 +40,7 @@ export function openText({ tokenizer, language }) {
   }
   const { control, idsOf } = cut;
   return {
-    description: { name, template, texts, ends, begin, close, starts, pieces }, pieces: table,
+    description: { name, template, texts, ends, begin, close, starts, pieces, speech: heard }, pieces: table,
     encode(given) {
       const { messages, shown } = control.hidden(typeof given === 'string' ? [] : checked(given), template ?? '');
       const text = typeof given === 'string' ? given : promptOf({ template, texts }, messages);
@@ -49,6 +49,17 @@ export function openText({ tokenizer, language }) {
       return close === null || begun.at(-1) === close ? begun : [...begun, close];
     },
   };
+}
+
+/** @param {unknown} id */
+const isId = (id) => Number.isInteger(id) && /** @type {number} */ (id) >= 0;
+
+/** @type {Language.SpeechOf} */
+function speechOf(found) {
+  const { rate, start, plain, languages = {}, tasks = {}, never = [], never_first: neverFirst = [], silence = null } = Object(found);
+  if (![languages, tasks].every((table) => Object(table) === table) || ![never, neverFirst].every(Array.isArray)) return null;
+  const ids = [start, plain, ...Object.values(languages), ...Object.values(tasks), ...never, ...neverFirst, silence ?? 0];
+  return rate > 0 && ids.every(isId) ? { rate, start, plain, languages, tasks, never, neverFirst, silence } : null;
 }
 
 /** Reads control tokens from seals alone. @type {Language.CutterOf} */

@@ -67,15 +67,35 @@ export interface Answer extends AsyncIterable<string> {
   readonly speed: number;
 }
 
-/** A model goes on with a prompt, or writes a new text from it. */
-export type Kind = 'decoder' | 'encoder-decoder';
+export type SpeechOptions = {
+  /** The code of what is spoken, such as `en`, for models that know several languages; by default it is heard. */
+  language?: string;
+  /** `translate`: into English, whatever is spoken; default `transcribe`. */
+  task?: 'transcribe' | 'translate';
+  /** Aborts the transcript, which rejects with the signal's reason. */
+  signal?: AbortSignal;
+};
+
+/** What is said in a recording; it is made while it is read, like every answer, and its ids are those of the text. */
+export interface Transcript extends Answer {
+  /** The code of the language, once it is known; '' of a model that knows one language. */
+  readonly language: string;
+  /** Seconds of the recording. */
+  readonly duration: number;
+}
+
+/** A model goes on with a prompt, writes a new text from it, or writes what is said in a recording. */
+export type Kind = 'decoder' | 'encoder-decoder' | 'speech';
 
 /** A language model on a device.  It writes one answer at a time. */
 export interface LanguageModel {
   /** The model's name, as its file has it. */
   readonly name: string;
   readonly kind: Kind;
-  /** Tokens that the caches hold: prompt and answer together; those of the prompt, if the model is an encoder-decoder. */
+  /**
+   * Tokens that the caches hold: prompt and answer together; those of the prompt, if the model is an encoder-decoder; those of the text of 30 seconds,
+   * if it is a speech model.
+   */
   readonly context: number;
   /** Whether the model answers messages; without a chat template it does not. */
   readonly chats: boolean;
@@ -87,8 +107,14 @@ export interface LanguageModel {
   chat(messages: readonly Message[], options?: AnswerOptions): Answer;
   /** The text that follows a prompt. */
   complete(prompt: string, options?: AnswerOptions): Answer;
-  /** What a model of any kind writes from the prompt. */
+  /** What a model writes from the prompt.  Throws `input` for a speech model. */
   generate(prompt: string, options?: AnswerOptions): Answer;
+  /**
+   * What is said in a recording of any length: samples of one channel and 16 kHz, from -1 to 1, as
+   * `new AudioContext({ sampleRate: 16000 }).decodeAudioData(bytes)` makes them.  Throws `input` for a model of another kind, for a language or task that
+   * the model does not know, and for no samples.
+   */
+  transcribe(recording: ArrayLike<number>, options?: SpeechOptions): Transcript;
   /** Tokens of a chat's prompt, or of a text. */
   count(text: readonly Message[] | string): Promise<number>;
   /** Ends the workers and frees their memory. */
@@ -111,6 +137,19 @@ export type Description = {
   starts: number[];
   /** How a token's text becomes bytes: each character is a byte by GPT-2's table, or as SentencePiece has it. */
   pieces: 'bytes' | 'spaces';
+  /** Of a model that writes what is said. */
+  speech: Speech | null;
+};
+/** Facts of a speech model, as docs/bundle.md has them; all numbers but `rate` are ids. */
+export type Speech = {
+  rate: number;
+  start: number;
+  plain: number;
+  languages: Record<string, number>;
+  tasks: Record<string, number>;
+  never: number[];
+  neverFirst: number[];
+  silence: number | null;
 };
 /** The part of tokenizer.json that is read here. */
 export type TokenizerFile = {
@@ -155,14 +194,24 @@ export type OpenText = (files: TextFiles) => Text;
 export type OpenTextThread = (read: () => Promise<TextFiles>, patience?: number) => Promise<TextThread>;
 export type PromptOf = (description: Pick<Description, 'template' | 'texts'>, messages: readonly Message[]) => string;
 export type PiecesOf = (file: TokenizerFile, kind: Description['pieces']) => Pieces;
+/** Facts of a speech model in language.json, checked; null if there are none. */
+export type SpeechOf = (found: unknown) => Speech | null;
 /** What an answer is told of its prompt. */
 export type Told = (promptTokens: number, reusedTokens: number) => void;
 /** `last`: it ends the answer. */
 export type Token = { id: number; last: boolean };
 export type How = { signal?: AbortSignal; most: number; choose: Choose };
+export type Alone = (signal: AbortSignal | undefined, made: () => AsyncGenerator<Token, void>) => AsyncGenerator<Token, void>;
+/** `heard` is told the language; `ran` is called after each run. */
+export type HowHeard = {
+  speech: Speech; ends: readonly number[]; language: string; task: string; signal?: AbortSignal; heard: (code: string) => void; ran: () => void;
+};
+export type Heard = (samples: Float32Array, how: HowHeard) => AsyncGenerator<Token, void>;
+export type FromSound = (engine: Engine, samples: Float32Array, how: HowHeard) => AsyncGenerator<number, void>;
+export type WindowsOf = (samples: Float32Array, size: number, rate: number) => [number, number][];
 export type Tokens = (text: readonly Message[] | string, how: How, told: Told) => AsyncGenerator<Token, void>;
 export type After = (prompt: number[], how: How, told: Told) => AsyncGenerator<Token, void>;
-export type ContextOf = (manifest: Pick<Manifest, 'inputs' | 'dims'> & { states: { shape: number[] }[] }) => number;
+export type ContextOf = (manifest: Pick<Manifest, 'inputs' | 'dims'> & { states: { name: string; shape: number[] }[] }) => number;
 export type KindOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>) => Kind;
 export type SizesOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>, name: string) => number[];
 export type RunFrom = (asked: readonly number[], ids: number[]) => Promise<ArrayLike<number>>;
@@ -171,8 +220,8 @@ export type FromPrompt = (
   engine: Engine, prompt: readonly number[],
   how: { signal?: AbortSignal; most: number; starts: readonly number[]; end: readonly number[]; held: boolean; choose: (logits: ArrayLike<number>) => number },
 ) => AsyncGenerator<number, void>;
-/** `isNew`: it does not go on with another text. */
-export type WritingParts = { pieces: Pieces; isNew: boolean; stops: string[]; tokens: (told: Told) => AsyncGenerator<Token, void> };
+/** `isNew`: it does not go on with another text; `outcome`: why it ends behind its last token. */
+export type WritingParts = { pieces: Pieces; isNew: boolean; stops: string[]; outcome: Ended; tokens: (told: Told) => AsyncGenerator<Token, void> };
 /** Chooses an id from logits, given the ids so far. */
 export type Choose = (logits: ArrayLike<number>, ids: readonly number[]) => number;
 export type Adjuster = (sampling: Required<Sampling>) => (logits: ArrayLike<number>, ids: readonly number[], counts: ReadonlyMap<number, number>) => ArrayLike<number>;

@@ -16,6 +16,7 @@ const MILD = ['context-full', 'input', 'invalid-model', 'kernel-trap'];
 
 /** What a model does that does not chat. */
 const OTHERWISE = {
+  'speech': 'This model does not chat: it writes what is said in a recording.',
   'decoder': 'This model has no chat template: it goes on with the text of your last message.',
   'encoder-decoder': 'This model does not chat: it writes one text from another, such as a title or a translation, and sees only your last message.',
 };

@@ -2,7 +2,7 @@
 // Input: the server's list of bundles.  Output: those that can chat, and the names of those without text files. It reads manifests only;
 // nothing large is downloaded.
 
-import { isLanguageModel } from '../language/language.js';
+import { isLanguageModel, kindOf } from '../language/language.js';
 import { bundleList, readBundle } from './find_bundle.js';
 
 /** A bundle of the server, under the address that fits this device. @typedef {{name: string, address: string, manifest: import('../engine/types.js').Manifest}} Found */
@@ -20,7 +20,7 @@ export async function findLanguageBundles() {
   const whole = read.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
   const failed = read.find((entry) => entry.status === 'rejected');
   if (failed && !whole.length) throw failed.reason;
-  const writers = whole.filter(({ manifest }) => manifest.states.length && manifest.inputs.some(({ name }) => name === LAST_KEY));
+  const writers = whole.filter(({ manifest }) => manifest.states.length && manifest.inputs.some(({ name }) => name === LAST_KEY) && kindOf(manifest) !== 'speech');
   const lacking = writers.filter(({ manifest }) => !isLanguageModel(manifest));
   return { found: writers.filter((writer) => !lacking.includes(writer)), textless: lacking.map(({ name }) => name) };
 }
