@@ -16,9 +16,10 @@ from helpers.gguf_files import Tiny, write_tiny
 from helpers.llama import llama
 from helpers.vocabularies import merges, pieces
 
+from tilewright.base.errors import MemoryLimit
 from tilewright.bundle import open_bundle
 from tilewright.cli import language, main
-from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.hosts.wasmtime import SharedBytes, WasmtimeHost
 
 SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "words": 300}
 
@@ -215,6 +216,36 @@ def test_a_chat_survives_a_full_context(call: Any, typed: Any) -> None:
     assert found.code == 0
     assert "context holds 128" in found.err
     assert found.err.count("a second") == 1
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches cannot grow beyond their first block."""
+    reach = SharedBytes.reach
+    first: dict[SharedBytes, int] = {}
+
+    def reached(memory: SharedBytes, size: int) -> None:
+        if size > first.setdefault(memory, size):
+            raise MemoryLimit("there is no memory for a longer text", hint="Shorten the text")
+        reach(memory, size)
+
+    monkeypatch.setattr(SharedBytes, "reach", reached)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_chat_survives_the_end_of_memory(call: Any, typed: Any, folder: Path) -> None:
+    """In the middle of an answer, whose text stays, and before one."""
+    write_tiny(folder / "long.gguf", Tiny(room=600, text=merges().write, type="Q4_0", **SMALL))
+    typed("a b c d " * 30, "a", "/reset", "a b c d " * 60, "a", "/bye")
+    found = call("chat", "--most", 200, model="long")
+    assert found.code == 0
+    assert "no memory for a longer chat: /reset" in found.err
+    assert found.err.count("there is no memory for a longer text. Shorten the text") == 2
+    assert found.err.count("a second") == 2
+    asked = ("--prompt", "a b c d " * 30, "--most", 300, "--json")
+    found = call("generate", *asked, model="long")
+    assert (found.code, found.json["ended"]) == (7, "memory")
+    assert found.json["prompt_tokens"] + len(found.json["ids"]) == 257
 
 
 def test_ctrl_c_stops_the_answer_and_keeps_the_chat(

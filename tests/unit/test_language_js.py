@@ -406,7 +406,7 @@ def test_stop_strings_and_characters() -> None:
 
 
 def test_the_chat_survives_what_goes_wrong() -> None:
-    """An abort in a run, one before it, a caller who leaves, a full cache, a trap."""
+    """An abort in a run, one before it, a caller who leaves, a full cache, no memory, a trap."""
     found = told(
         """
         const results = [];
@@ -425,6 +425,8 @@ def test_the_chat_survives_what_goes_wrong() -> None:
         await more({ signal });
         await more({}, 2);
         await more({});
+        fails = () => { throw new EngineError('memory-limit', 'no memory'); };
+        await more({});
         fails = () => { throw new EngineError('kernel-trap', 'out of range'); };
         await more({});
         fails = () => {};
@@ -441,6 +443,7 @@ def test_the_chat_survives_what_goes_wrong() -> None:
         ("", "aborted", "enough", 0),
         ("de", "aborted", None, 2),
         ("defghijk", "context", "context-full", 2),
+        ("", "memory", "memory-limit", 2),
         ("", "aborted", "kernel-trap", 2),
         ("de", "most", None, 0),
         ("", "context", "context-full", 0),

@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from tilewright.api.hosts import HOSTS
-from tilewright.base.errors import ContextFull, InputError, UsageError
+from tilewright.base.errors import ContextFull, InputError, MemoryLimit, UsageError
 from tilewright.cli.options import Json, WeightBits
 from tilewright.cli.output import Answer, progress
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from tilewright.language import Completion, LanguageModel, TextAnswer, Transcript
     from tilewright.language.language_model import SamplingOptions
 
+#: What a chat says when no token fits any more, by why.
+FULL = {
+    "context": "The context is full: /reset starts a new chat, --context allows more.",
+    "memory": "There is no memory for a longer chat: /reset starts a new one, or free memory and "
+    "go on.",
+}
 #: The exit code of a command that Ctrl-C ended.
 INTERRUPTED = 130
 
@@ -257,14 +263,14 @@ def _turn(
     try:
         answer = lm.chat(asked, most, **choice)
         with _interrupts(answer):
-            full = _shown(answer, _write) == ContextFull.exit_code
-    except InputError as error:
+            _shown(answer, _write)
+    except (InputError, MemoryLimit) as error:
         _say(f"{error.message}. {error.hint}.")
         return messages
     _write("\n")
     _say(_figures(answer))
-    if full:
-        _say("The context is full: /reset starts a new chat, --context allows more.")
+    if answer.ended in FULL:
+        _say(FULL[answer.ended])
         if not answer.ids:
             return messages
     return [*asked, {"role": "assistant", "content": answer.text}]
@@ -284,10 +290,10 @@ def _shown(answer: TextAnswer, show: Callable[[str], None] | None) -> int:
         for piece in answer:
             if show is not None:
                 show(piece)
-    except ContextFull:
+    except (ContextFull, MemoryLimit) as error:
         if not answer.ids:
             raise  # the prompt itself is too long
-        return ContextFull.exit_code
+        return error.exit_code
     return INTERRUPTED if answer.ended == "stopped" else 0
 
 
@@ -323,7 +329,10 @@ def _line() -> str | None:
 
 def _figures(answer: Completion) -> str:
     read = len(answer.prompt) - answer.reused
-    ends = {"most": "; --most allows more", "context": "; the context is full"}
+    ends = {
+        "most": "; --most allows more", "context": "; the context is full",
+        "memory": "; there is no memory for a longer text",
+    }  # fmt: skip
     end = ends.get(answer.ended or "", "")
     return (
         f"[{read} tokens read in {answer.first:.2f} s, "

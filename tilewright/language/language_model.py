@@ -80,7 +80,8 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Completion(TextAnswer):
-    """An answer to a prompt.  Iterating raises ContextFull when no token fits any more.
+    """An answer to a prompt.  Iterating raises ContextFull when no token fits any more,
+    and MemoryLimit when there is no memory for more tokens; the caches keep those before.
 
     prompt: ids of the prompt;  reused: how many of them the caches held
     logprobs: how likely each of the ids was, if that was asked for

@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Literal
 
-from tilewright.base.errors import ContextFull
+from tilewright.base.errors import ContextFull, MemoryLimit
 from tilewright.language.stream import TextStream
 
 #: Why an answer ended: by a token, by a stop string, because it was long enough, because it was
-#: stopped; "context" if the caches are full.
-Ended = Literal["end", "stop", "most", "stopped", "context"]
+#: stopped; "context" if the caches are full, "memory" if there is no memory for them to grow.
+Ended = Literal["end", "stop", "most", "stopped", "context", "memory"]
 
 
 class TextAnswer(ABC):
@@ -84,8 +84,8 @@ class TextAnswer(ABC):
                     yield text
                 if stream.stopped:
                     return
-        except ContextFull:
-            self.ended = "context"
+        except (ContextFull, MemoryLimit) as error:
+            self.ended = "context" if isinstance(error, ContextFull) else "memory"
             raise
         finally:
             self.text += (rest := stream.add(b"", last=True))

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tilewright.base.errors import ContextFull, InputError, TilewrightError, UsageError
+from tilewright.base.errors import ContextFull, InputError, MemoryLimit, TilewrightError, UsageError
 from tilewright.server.chat_format import (
     DONE,
     FINISHED,
@@ -271,11 +271,11 @@ EVENTS = [
 
 
 async def _pieces(answer: ChatAnswer) -> AsyncIterator[str]:
-    """The text; a full context ends it."""
+    """The text; it ends if no token fits any more."""
     try:
         async for piece in answer:
             yield piece
-    except ContextFull:
+    except (ContextFull, MemoryLimit):
         if not answer.ids:
             raise
 

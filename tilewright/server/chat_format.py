@@ -271,7 +271,13 @@ def _message(number: int, found: _Message) -> Mapping[str, str]:
 
 
 #: Why an answer ended, as OpenAI has it, by our words.
-FINISHED = {"end": "stop", "stop": "stop", "most": "length", "context": "length"}
+FINISHED = {
+    "end": "stop",
+    "stop": "stop",
+    "most": "length",
+    "context": "length",
+    "memory": "length",
+}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ const IDS = 'input_ids';
 const SPACE = 0x20;
 const OPTIONS = 'frequencyPenalty, logitBias, minP, most, penalty, presencePenalty, recent, seed, signal, stop, temperature, topK, topP';
 
+/** Why an answer ended with an error after which the model goes on, by the error's code. @type {Record<string, 'context' | 'memory'>} */
+const FULL = { 'context-full': 'context', 'memory-limit': 'memory' };
+
 /** Whether a bundle is a language model with its text files, by its manifest. @param {Pick<T.Manifest, 'inputs' | 'assets'>} manifest */
 export const isLanguageModel = ({ inputs, assets }) =>
   inputs.some(({ name }) => name === IDS) && [TOKENIZER, LANGUAGE].every((wanted) => assets.some(({ name }) => name === wanted));
@@ -167,7 +170,7 @@ export class Model {
       yield* made();
     } catch (error) {
       // An aborted run writes only behind the tokens that are held; after another error nobody knows what the caches hold.
-      const survived = signal?.aborted || (error instanceof EngineError && ['context-full', 'input', 'invalid-model'].includes(error.code));
+      const survived = signal?.aborted || (error instanceof EngineError && ['context-full', 'input', 'invalid-model', 'memory-limit'].includes(error.code));
       if (!survived) this.#held = [];
       throw signal?.aborted && error === signal.reason ? error : asEngineError(error);
     } finally {
@@ -291,7 +294,7 @@ class Writing {
       }
       this.ended ??= this.#parts.outcome;
     } catch (error) {
-      this.ended = error instanceof EngineError && error.code === 'context-full' ? 'context' : 'aborted';
+      this.ended = (error instanceof EngineError && FULL[error.code]) || 'aborted';
       failed = { error };
     } finally {
       // Also if the caller left the loop.

@@ -46,8 +46,8 @@ export type AnswerOptions = Sampling & {
   signal?: AbortSignal;
 };
 
-/** Why an answer ended: by a token of the model, by a stop string, because of `most`, by `signal` or an error, because the caches were full. */
-export type Ended = 'end' | 'stop' | 'most' | 'aborted' | 'context';
+/** Why an answer ended: by a token of the model, by a stop string, because of `most`, by `signal` or an error, because the caches were full, because there was no memory for caches of more tokens. */
+export type Ended = 'end' | 'stop' | 'most' | 'aborted' | 'context' | 'memory';
 
 /** An answer that is being made.  Iterate over it once, with `for await`, for its pieces of text. */
 export interface Answer extends AsyncIterable<string> {

@@ -12,7 +12,7 @@ import { chosenDevice, keepOffline, showDevice, showError, showLoading, showStat
 /** The address of the model that this tab has loaded: a reload loads it again. */
 const LOADED = 'tilewright-chat-model';
 /** Errors after which the model goes on. */
-const MILD = ['context-full', 'input', 'invalid-model', 'kernel-trap'];
+const MILD = ['context-full', 'input', 'invalid-model', 'kernel-trap', 'memory-limit'];
 
 /** What a model does that does not chat. */
 const OTHERWISE = {
@@ -147,7 +147,7 @@ async function write() {
 /** @param {unknown} error */
 function showProblem(error) {
   const { code, message, hint } = errorText(error);
-  const full = code === 'context-full';
+  const full = code === 'context-full' || code === 'memory-limit';
   showNote(full ? `${message}. Clear the chat, or edit your message.` : `${message}. ${hint}.`, code);
   if (!(error instanceof EngineError && MILD.includes(error.code))) fail(error);
 }

@@ -14,7 +14,7 @@ const NAMES = { user: 'You', assistant: 'Model' };
 const NEAR = 60;
 
 /** @type {Record<string, string>} */
-const ENDS = { most: 'the longest answer was reached', aborted: 'stopped', context: 'the context is full' };
+const ENDS = { most: 'the longest answer was reached', aborted: 'stopped', context: 'the context is full', memory: 'there is no memory for more' };
 
 /** Bytes that a device downloads, about: weights, text files, and code for one target. @param {Found['manifest']} manifest */
 function downloadOf({ weights, assets, targets }) {
