@@ -20,7 +20,7 @@ from lab.subjects import product_kernel
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import MemoryLimit, NoSpace, UsageError, of_kind
 from tilewright.bundle import is_bundle, open_bundle
-from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
+from tilewright.cli.options import OBJECTIVES_HELP, Json, check_objective, sizes
 from tilewright.cli.output import Answer, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
@@ -69,7 +69,7 @@ def space(
         int | None, typer.Option(min=0, help="Show the kernel of the bundle with this number.")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help=f"Order the candidates for this objective: {', '.join(OBJECTIVES)}.")
+        str, typer.Option(help=f"List first the candidates that need least of: {OBJECTIVES_HELP}.")
     ] = "latency",
     relaxation: Annotated[
         float,

@@ -12,6 +12,7 @@ from node import run
 from tuned_page import PAGE
 
 from lab.subjects import product_kernel
+from tilewright.cli import options
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.lite_space import Objective
 from tilewright.tuning.candidates import needs_of, ordered, space_of
@@ -44,7 +45,7 @@ def test_what_each_objective_asks() -> None:
     }
     found = run(BARS, asked=[given for given, _ in asked.values()])
     assert dict(zip(asked, found["told"], strict=True)) == {k: bar for k, (_, bar) in asked.items()}
-    assert found["objectives"] == list(OBJECTIVES)
+    assert found["objectives"] == list(OBJECTIVES) == list(options.OBJECTIVES)
 
 
 SERVING = """

@@ -26,7 +26,7 @@ from tilewright.bundle.format import MALFORMED
 from tilewright.bundle.linear_memory import memory_at_start, memory_parts
 from tilewright.bundle.owned_files import check as check_free
 from tilewright.cli.options import (
-    OBJECTIVES,
+    OBJECTIVES_HELP,
     Bank,
     Buckets,
     Bytes,
@@ -118,8 +118,8 @@ def build(
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"With --static: tune for this objective: {', '.join(OBJECTIVES)}. "
-            "By default latency."
+            help="With --static: add only candidates that can reduce one of: "
+            f"{OBJECTIVES_HELP}. By default latency."
         ),
     ] = None,
     client: Client = False,

@@ -6,9 +6,9 @@ Shapes and buckets are read by the frontend, which knows what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -119,17 +119,17 @@ Halves = Annotated[
     bool,
     typer.Option(
         "--halves",
-        help="Round weights to f16. This halves the download and, on GPUs, the memory to read. "
-        "Products with these weights, and attention, may also round their other "
-        "operand.",
+        help="Store f32 weights as 16-bit floats. The download is half as large, and GPUs read "
+        "half as much. Activations may also be rounded to 16 bits where such a weight multiplies "
+        "them, and in attention.",
     ),
 ]
 Bytes = Annotated[
     bool,
     typer.Option(
         "--bytes",
-        help="Let products with 4-bit weights round their other operand to 8 bits. On GPUs "
-        "language models then give tokens faster. It costs about 0.4 % of each sum.",
+        help="Let products of 4-bit weights round the activations to 8 bits. Language models then "
+        "give tokens faster on GPUs; results of these products differ by about 0.4 %.",
     ),
 ]
 Tf32 = Annotated[
@@ -146,15 +146,22 @@ Bank = Annotated[
         "--bank",
         metavar="BYTES",
         min=2**20,
-        help="Limit a buffer on WebGPU to this size. A larger model gets several buffers, for "
-        "its large weights and, if necessary, for states and intermediate results. Every "
-        "device allows 134217728 bytes. By default the limit is 1073741824.",
+        help="Split a model on WebGPU into several buffers of at most this size: large weights "
+        "first, then states and intermediate results if necessary. By default a buffer has up to "
+        "1073741824 bytes (1 GiB). Every device allows 134217728 (128 MiB).",
     ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]
-OBJECTIVES = get_args(Objective)
+#: What a tuner reduces, by the name of the objective.
+OBJECTIVES: Mapping[Objective, str] = {
+    "latency": "time",
+    "traffic": "words moved beyond the L1 cache, at equal speed",
+    "scratch": "temporary memory, at equal speed",
+}
+#: The same as text for `--help`.
+OBJECTIVES_HELP = "; ".join(f"{name} ({what})" for name, what in OBJECTIVES.items())
 #: The longest dimension: the number of f32 numbers that the memory of the default target can hold.
 LONGEST = (1 << target(DEFAULT[0]).facts.address_bits) // WORD_BYTES
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from tilewright.api.hosts import has_times, targets_of
 from tilewright.base.errors import HostError, UsageError, one_of
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
+from tilewright.cli.options import OBJECTIVES_HELP, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.output_files import Output, is_json_of_ours
 from tilewright.hosts.browser_programs import PROGRAMS
@@ -51,7 +51,9 @@ def tune(
     host: Annotated[
         str, typer.Option(help=f"Tune on this host: {', '.join(TUNERS)}.")
     ] = "chromium",
-    budget: Annotated[float, typer.Option(min=0.1, help="Tune for this number of seconds.")] = 30,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Tune for this number of seconds.")
+    ] = 30,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Use this number of threads. By default the host chooses."),
@@ -62,9 +64,7 @@ def tune(
             min=1, help="Tune only this number of kernels. Those that take most time are chosen."
         ),
     ] = None,
-    objective: Annotated[
-        str, typer.Option(help=f"Tune for this objective: {', '.join(OBJECTIVES)}.")
-    ] = "latency",
+    objective: Annotated[str, typer.Option(help=f"Reduce one of: {OBJECTIVES_HELP}.")] = "latency",
     store: Annotated[
         str,
         typer.Option(metavar="FILE|URL", help="Learn from this kernel database, and report to it."),
