@@ -28,6 +28,8 @@ Facts = Mapping[str, object]
 NONE: Facts = {}
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+#: What benchmarks make once and keep: models, bundles, answers.
+BUILD = ROOT / "build"
 #: Whose versions a file tells.
 PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 

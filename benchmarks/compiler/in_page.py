@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from benchmarks.common import Run
@@ -46,32 +46,7 @@ DEVICE = "wasm-x86-relaxed-48k"
 PATIENCE = 300.0
 
 PAGE = "<!doctype html><title>compiler</title><script type=module src=/bench/page.js></script>"
-SCRIPT = """
-import { pyodideSource } from '/tune/sources/pyodide.js';
-const hello = await (await fetch('/bench/hello')).json();
-let started;
-const source = pyodideSource({ bundle: '/bundles/b/', onProgress: (value) => (started = value) });
-const times = [];
-const candidates = [];
-let start = performance.now();
-const lap = () => -(start - (start = performance.now()));
-let result;
-try {
-  await source.open(hello);
-  const open = lap();
-  while (times.length < hello.count) {
-    start = performance.now();
-    const sent = await source.next();
-    if (!sent) break;
-    times.push(lap());
-    candidates.push([sent.header.spec, sent.header.candidate, sent.header.digest]);
-  }
-  result = { started, open: open - started.python - started.compiler, times, candidates };
-} catch (error) {
-  result = { error: String(error) };
-}
-await fetch('/bench/result', { method: 'POST', body: JSON.stringify(result) });
-"""
+SCRIPT = Path(__file__).with_suffix(".mjs")
 
 
 @dataclass(frozen=True)
@@ -93,6 +68,7 @@ def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Json]]]:
     hello = {
         "digest": bundle.pointer.manifest.digest,
         "device": DEVICE,
+        "variant": find(DEVICE).variant,
         "specs": list(range(len(kernels_of(bundle)))),
         "count": count,
     }
@@ -103,7 +79,7 @@ def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Json]]]:
 
     routes = [
         Route("/bench", lambda _: HTMLResponse(PAGE)),
-        Route("/bench/page.js", lambda _: Response(SCRIPT, media_type="text/javascript")),
+        Route("/bench/page.js", lambda _: FileResponse(SCRIPT, media_type="text/javascript")),
         Route("/bench/hello", lambda _: JSONResponse(hello)),
         Route("/bench/result", take, methods=["POST"]),
         Mount("/", create_app({"b": bundle.folder}, pyodide=core())),

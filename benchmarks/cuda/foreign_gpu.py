@@ -19,14 +19,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from math import ceil, prod
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import Run, nvidia_machine
+from benchmarks.common import ROOT, Run, nvidia_machine
 from benchmarks.gpu.gpu_clock import RUN_MS, WARM_MS
 from benchmarks.options import Rounds
 from benchmarks.records import Row
@@ -35,7 +34,7 @@ from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
 
-SOURCE = Path(__file__).parents[2] / "tests" / "elastic_sources" / "samples.cu"
+SOURCE = ROOT / "tests" / "elastic_sources" / "samples.cu"
 #: Elements of the long arrays: more than the caches of a GPU hold.
 N = 1 << 24
 #: How C++ calls the kernels; templates have their arguments.

@@ -1,6 +1,6 @@
 // What a GPU's memory can do through WebGPU: a kernel that copies a buffer, and one that only reads it.
 // Input: the folder of the npm package `webgpu`, words for Dawn, bytes of the buffer.  Output: one line of JSON: the adapter, its
-// limits, milliseconds of each run.  gpu.py sets this beside kernels of Tilewright, whose engine is not used here.
+// limits, milliseconds of each run.  kernels.py sets this beside kernels of Tilewright, whose engine is not used here.
 
 import { gpuOf } from '../../tilewright/web/host/dawn_globals.mjs';
 
@@ -10,8 +10,9 @@ const REPEATS = 10, RUNS = 20, WARM_MS = 400;
 
 const gpu = await gpuOf(folder, words.split(' ').filter(Boolean));
 const adapter = await gpu.requestAdapter();
-const limits = Object.fromEntries(['maxBufferSize', 'maxStorageBufferBindingSize', 'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup']
-  .map((name) => [name, adapter.limits[name]]));
+if (!adapter) throw new Error('Dawn finds no adapter');
+const { maxBufferSize, maxStorageBufferBindingSize, maxComputeWorkgroupStorageSize, maxComputeInvocationsPerWorkgroup } = adapter.limits;
+const limits = { maxBufferSize, maxStorageBufferBindingSize, maxComputeWorkgroupStorageSize, maxComputeInvocationsPerWorkgroup };
 const device = await adapter.requestDevice({ requiredLimits: limits });
 // A multiple of what one workgroup takes, and no more groups than one dispatch may have.
 const unit = GROUP * EACH * VECTOR;
@@ -58,6 +59,7 @@ async function timed(code) {
   return found;
 }
 
+/** @type {Record<string, number[]>} */
 const milliseconds = {};
 for (const [name, code] of Object.entries(KERNELS)) milliseconds[name] = await timed(code);
 

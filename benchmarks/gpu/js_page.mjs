@@ -10,7 +10,7 @@ const timed = async (/** @type {string} */ bundle, /** @type {number} */ warm, /
   const spied = [];
   let [arrived, dispatches] = [0, 0];
   globalThis.Worker = class extends Worker {
-    constructor(/** @type {string | URL} */ url, /** @type {WorkerOptions} */ options) {
+    constructor(/** @type {string | URL} */ url, /** @type {WorkerOptions | undefined} */ options) {
       super(url, options);
       this.addEventListener('message', (event) => {
         const now = performance.now();

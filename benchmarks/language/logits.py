@@ -23,7 +23,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.common import Run
+from benchmarks.common import BUILD, Run
 from benchmarks.language import llama_cpp
 from benchmarks.language.agreement import agreement, perplexity
 from benchmarks.options import Hosts, one_of
@@ -38,7 +38,6 @@ from tilewright.compiler import Options
 from tilewright.frontend.language import ROWS
 from tilewright.language import CacheSession, Language
 
-BUILD = Path(__file__).parents[2] / "build" / "language"
 TEXT = Path(__file__).with_name("text.txt")
 #: Rows of logits that the exact forward pass computes at once.
 CHUNK = 64
@@ -145,6 +144,6 @@ def _files(model: Path, kinds: Sequence[str]) -> Iterator[Path]:
     if not kinds:
         yield model
     for kind in kinds:
-        made = BUILD / f"{model.stem.rpartition('.')[0] or model.stem}.{kind}.gguf"
+        made = BUILD / "language" / f"{model.stem.rpartition('.')[0] or model.stem}.{kind}.gguf"
         made.parent.mkdir(parents=True, exist_ok=True)
         yield made if made.exists() else llama_cpp.requantised(model, kind, made)

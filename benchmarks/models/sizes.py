@@ -18,11 +18,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Run
+from benchmarks.common import ROOT, Run
 from benchmarks.records import Row
 from tilewright.bundle import open_bundle
 
-ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tilewright" / "web"
 #: The module that a page loads, and the workers that it starts; they import all others.
 ENGINE = ("engine/engine.js", "engine/worker.js", "engine/pool_worker.js")

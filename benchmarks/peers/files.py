@@ -20,6 +20,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from benchmarks.common import BUILD
 from benchmarks.peers import attention, fixed
 from benchmarks.peers.cases import Attention, Case, Conv, Kernel, Matmul, Model
 from benchmarks.peers.engines import ENGINES
@@ -31,7 +32,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.targets import DEFAULT
 
-BUILD = Path(__file__).parents[2] / "build" / "peers"
+MADE = BUILD / "peers"
 OPSET = 17
 TFJS_FILES = ("model.json", "weights.bin")
 
@@ -70,7 +71,7 @@ def prepared(
     case: Case, models: Path, kinds: Collection[str], targets: Sequence[str] = DEFAULT
 ) -> Files:
     """What `kinds` of engines need for `case`; Absent if its model is not there."""
-    folder = BUILD / "-".join(targets) / case.name
+    folder = MADE / "-".join(targets) / case.name
     folder.mkdir(parents=True, exist_ok=True)
     work, constants, served = case.work, Arrays(), folder / "model.onnx"
     if isinstance(work, Model):

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Run
+from benchmarks.common import BUILD, Run
 from benchmarks.options import Browser, Rounds
 from benchmarks.peers.engines import SPEAKING, Engine
 from benchmarks.peers.session import Session
@@ -32,7 +32,6 @@ from tilewright.compiler import Options
 from tilewright.language import Language
 from tilewright.language.vocabulary import Vocabulary
 
-BUILD = Path(__file__).parents[2] / "build" / "language"
 #: About 240 tokens.
 PROMPT = """A lighthouse keeper writes down what he sees. On Monday the sea is calm and three
 boats pass before noon. On Tuesday the wind turns to the north, the lamp is cleaned, and a
@@ -153,7 +152,7 @@ def _common(one: str, other: str) -> float:
 
 def prepared(model: Path, context: int) -> Path:
     """A folder with the file and its bundle."""
-    folder = BUILD / f"{model.stem}-{context}"
+    folder = BUILD / "language" / f"{model.stem}-{context}"
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "model.gguf"
     link.unlink(missing_ok=True)

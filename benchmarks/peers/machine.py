@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.cases import PEAK, STREAM, Case
-from benchmarks.peers.files import BUILD, Files, onnx_of
+from benchmarks.peers.files import MADE, Files, onnx_of
 from benchmarks.peers.measure import EngineRow, Lane
 from lab.subjects import peak
 from tilewright.bundle import Contents, write
@@ -30,7 +30,7 @@ def limit_files() -> list[Files]:
 
 
 def _files(case: Case, contents: Contents, flops: int) -> Files:
-    folder = BUILD / case.name
+    folder = MADE / case.name
     write(contents, folder / "bundle")
     return Files(case, folder, Path(), {}, {}, {"name": case.name}, flops)
 

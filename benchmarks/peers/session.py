@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.peers import process
+from benchmarks import processes
 from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays
 from benchmarks.peers.site import Site
@@ -131,7 +131,7 @@ class Session:
     def memory(self) -> Json:
         """Bytes of Wasm memory and JavaScript heap now, and the page's resident peak."""
         found = self._ask("memory", MEMORY_SECONDS)
-        return found | {"resident_peak_bytes": self._group(process.page_peak_bytes)}
+        return found | {"resident_peak_bytes": self._group(processes.page_peak_bytes)}
 
     def close(self) -> None:
         """Frees the model; engine and page stay."""
@@ -144,7 +144,7 @@ class Session:
 
     def cpu_seconds(self) -> float | None:
         """Processor time of the browser so far; None where the system does not say."""
-        return self._group(process.cpu_seconds)
+        return self._group(processes.cpu_seconds)
 
     def _group(self, ask: Callable[[int], T]) -> T:
         assert self._process is not None

@@ -34,7 +34,7 @@ from benchmarks.peers.cases import Case, Model, chosen
 from benchmarks.peers.cublas_session import CublasSession, suits
 from benchmarks.peers.cublas_session import version as cublas_version
 from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
-from benchmarks.peers.files import BUILD, Files, prepared, source
+from benchmarks.peers.files import MADE, Files, prepared, source
 from benchmarks.peers.gpu_cases import CASES, small
 from benchmarks.peers.measure import (
     EngineRow,
@@ -54,7 +54,7 @@ from tilewright.hosts.browser_dawn import require_dawn
 BROWSER = "dawn"
 TARGETS = ("wgsl",)
 #: By the source of what writes them.
-MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__ or "") for m in (nets, models)))[:16]
+MODELS_FOLDER = MADE / "models" / source(*(Path(m.__file__ or "") for m in (nets, models)))[:16]
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
 

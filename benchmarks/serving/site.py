@@ -16,10 +16,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common import ROOT
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 
-MODEL = Path(__file__).parents[2] / "tests" / "models" / "bert-tiny-eager-torchscript.onnx"
+MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-torchscript.onnx"
 #: Code variants of the bundle.
 VARIANTS = ("x86",)
 #: Seconds until a server listens.

@@ -16,7 +16,7 @@ const { openQueue } = await import(`${loop}/../sources/connection.js`);
 /** Time is no part of what is simulated. */
 const pace = { spend() {}, async turn() {} };
 
-/** Standard normal numbers, the same in every run. */
+/** Standard normal numbers, the same in every run. @param {number} seed */
 function normal(seed) {
   let state = seed;
   const next = () => ((state = (state * 48271) % 2147483647) / 2147483647);
@@ -24,15 +24,21 @@ function normal(seed) {
   return () => Math.sqrt(-2 * Math.log(next())) * Math.cos(2 * Math.PI * next());
 }
 
+/**
+ * @typedef {{share: number, times: number[], schedules: string[]}} Kernel
+ * @param {{kernels: Kernel[], picks: [number, number][], looks: number[], learning: boolean, seed: number}} asked
+ */
 async function session({ kernels, picks, looks, learning, seed }) {
   const random = normal(seed);
   const offers = new Map(kernels.map(({ schedules }, spec) => [spec, { count: schedules.length, schedule: schedules[0] }]));
   const ledger = { offers, winner: () => undefined, unknown: () => false, inQuestion: () => false };
-  const forecast = openForecast({ ledger, objective: 'latency', effects: new Map(), shareOf: (spec) => kernels[spec].share });
+  const forecast = openForecast({ ledger, objective: 'latency', effects: new Map(), shareOf: (/** @type {number} */ spec) => kernels[spec].share });
   const line = {
     async next() {
-      const [spec, candidate] = picks.shift() ?? [];
-      return spec === undefined ? null : { header: { spec, candidate, schedule: kernels[spec].schedules[candidate] } };
+      const pick = picks.shift();
+      if (!pick) return null;
+      const [spec, candidate] = pick;
+      return { header: { spec, candidate, schedule: kernels[spec].schedules[candidate] } };
     },
   };
   const supply = learning ? openQueue({ line, forecast, pace, signal: new AbortController().signal, isOver: () => false }) : line;

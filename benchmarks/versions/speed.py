@@ -27,7 +27,7 @@ import onnx
 import typer
 
 from benchmarks.accuracy import require_close
-from benchmarks.common import Run, commit, nvidia_machine
+from benchmarks.common import ROOT, Run, commit, nvidia_machine
 from benchmarks.options import Models, Other, Rounds
 from benchmarks.peers.cases import CASES, Case, Model
 from benchmarks.peers.examples import example, model_file, named_sizes
@@ -37,7 +37,6 @@ from benchmarks.records import Row
 from benchmarks.versions.one_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
 from lab.timing import WARM_MS, runs_in, turn, warmed
 
-ROOT = Path(__file__).parents[2]
 SIDE = Path(__file__).with_name("one_side.py")
 #: What one turn of a version takes.
 TURN_MS = 150.0

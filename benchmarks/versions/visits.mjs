@@ -4,15 +4,19 @@
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
 
-/** Milliseconds of the load, of the first run, of one run on average when warm, and until the first trial is over. */
+/**
+ * Milliseconds of the load, of the first run, of one run on average when warm, and until the first trial is over.
+ * @param {import('puppeteer-core').Page} page @param {number} runs
+ */
 const visit = (page, runs) => page.evaluate(async (runs) => {
-  const from = (path) => import(new URL(path, location.href).href);
+  const from = (/** @type {string} */ path) => import(new URL(path, location.href).href);
   const [{ load }, { tune }, { socketSource }] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/sources/socket.js'].map(from));
   const start = performance.now();
   const engine = await load('/bundles/m/', { threads: 1 });
   const loaded = performance.now() - start;
-  const inputs = Object.fromEntries(engine.info.inputs.map(({ name, dtype, shape }) => {
-    const size = shape.reduce((product, extent) => product * (Number.isInteger(extent) ? extent : engine.info.dims[extent][0]), 1);
+  const inputs = Object.fromEntries(engine.info.inputs.map((/** @type {{name: string, dtype: string, shape: (number | string)[]}} */ { name, dtype, shape }) => {
+    const extents = shape.map((extent) => (typeof extent === 'number' ? extent : engine.info.dims[extent][0]));
+    const size = extents.reduce((product, extent) => product * extent, 1);
     return [name, dtype === 'i64' ? new BigInt64Array(size).fill(1n) : new Float32Array(size).fill(0.5)];
   }));
   const first = (await engine.run(inputs)).totalMilliseconds;
@@ -21,7 +25,7 @@ const visit = (page, runs) => page.evaluate(async (runs) => {
   const each = (performance.now() - begin) / runs;
   const tuned = performance.now();
   let trial = 0, verdict = '';
-  const onEvent = (event) => {
+  const onEvent = (/** @type {{type: string, verdict: string}} */ event) => {
     if (event.type !== 'trial' || trial) return;
     trial = performance.now() - tuned;
     verdict = event.verdict;

@@ -21,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.common import Run, commit
+from benchmarks.common import ROOT, Run, commit
 from benchmarks.models.sizes import minified
 from benchmarks.options import BROWSERS, Other, Runs
 from benchmarks.records import Row
@@ -31,7 +31,6 @@ from tilewright.cli.workers import makers
 from tilewright.hosts.browser_find import require
 from tilewright.server import BackgroundServer, Tuning, create_app
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_suffix(".mjs")
 #: What is timed in a visit: load, first run, a warm run, the first trial.
 TIMES = ("loaded", "first", "each", "trial")

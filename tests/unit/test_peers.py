@@ -233,7 +233,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     load = module("benchmarks.models.load")
     monkeypatch.setattr(load, "Session", FakeVisits)
     monkeypatch.setattr(load, "install", lambda: None)
-    monkeypatch.setattr(module("benchmarks.peers.files"), "BUILD", tmp_path / "build")
+    monkeypatch.setattr(module("benchmarks.peers.files"), "MADE", tmp_path / "build")
     monkeypatch.setattr(module("benchmarks.common"), "RESULTS", tmp_path / "results")
 
     def run(*arguments: str) -> list[dict[str, Any]]:
