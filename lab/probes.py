@@ -34,7 +34,7 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 from tilewright.targets.wasm.link import link
-from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
+from tilewright.targets.wasm.variant import VARIANTS, WasmVariant
 
 #: The address of the 16-byte output: after the control block, before the image.
 OUTPUT = align(CONTROL_BYTES)
@@ -52,7 +52,7 @@ def steps_section(steps: int, tiles: int) -> tuple[Section, int]:
     return _section(lambda _: nothing(), calls), 0
 
 
-def _section(kernel: Callable[[WasmTarget], CompiledKernel], calls: list[StepCall]) -> Section:
+def _section(kernel: Callable[[WasmVariant], CompiledKernel], calls: list[StepCall]) -> Section:
     base = OUTPUT + 64
     total = base + align(image_bytes(calls))
     drawn = File(image(calls, base), "bin")
@@ -64,7 +64,7 @@ def _section(kernel: Callable[[WasmTarget], CompiledKernel], calls: list[StepCal
             plans=(drawn,),
             facts={"registers": t.registers},
         )
-        for t in TARGETS.values()
+        for t in VARIANTS.values()
         if t.usual
     )
     memory = {
@@ -93,7 +93,7 @@ UNROLL = 2
 FLOPS_PER_TILE = 2 * 4 * CHAINS * UNROLL * ROUNDS
 
 
-def peak(target: WasmTarget) -> CompiledKernel:
+def peak(variant: WasmVariant) -> CompiledKernel:
     """Multiplies and adds in registers only; a tile is FLOPS_PER_TILE operations."""
     out, count = Local("out", "i32", 0), Local("count", "i32", 0)
     seed = Local("seed", "i32")
@@ -101,7 +101,7 @@ def peak(target: WasmTarget) -> CompiledKernel:
     chains = [Local(f"chain{n}", "v128") for n in range(CHAINS)]
 
     def step(chain: Local) -> Stmt:
-        if target.fma:
+        if variant.fma:
             # the sum is the last operand, as in a matmul: engines reuse its register
             return Assign(chain, op("f32x4.relaxed_madd", factor, term, chain))
         # the product must depend on the chain: engines would compute a common product once for all
@@ -129,12 +129,12 @@ def peak(target: WasmTarget) -> CompiledKernel:
     number = Local("tile", "i32", 0)
     call = (Run(tile.name, (Load("i32.load", args, 0, -1),)),)
     slot = Func("peak", (args, begin, end), (for_loop(number, begin, end, 1, call, False),))
-    return CompiledKernel("peak", assemble([flatten(tile), flatten(slot)], target))
+    return CompiledKernel("peak", assemble([flatten(tile), flatten(slot)], variant))
 
 
 def nothing() -> CompiledKernel:
     """A kernel that does nothing, so that a run takes only the driver's own time."""
     params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
     slot = Func("empty", params, ())
-    anywhere = WasmTarget("any", frozenset(), Machine())
+    anywhere = WasmVariant("any", frozenset(), Machine())
     return CompiledKernel("empty", assemble([flatten(slot)], anywhere))

@@ -32,11 +32,11 @@ from tilewright.targets.simd import strategies as simd
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, strategy_of
 from tilewright.targets.strategy import Search
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning.candidates import build, space_of
 
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]
-TARGET = TARGETS[DEVICE.variant]
+TARGET = VARIANTS[DEVICE.variant]
 #: KB of scratch memory, of which it is told how many candidates would do with them.
 LIMITS = (32, 64, 128, 256, 512, 1024)
 REPEATS = 3

@@ -44,7 +44,7 @@ from tilewright.targets.simd.contraction import (
 from tilewright.targets.simd.machine import Machine, unroll
 from tilewright.targets.simd.register_tiles import register_tile, register_tiles
 from tilewright.targets.simd.strategies import VectorStrategy, default_schedule, strategy_of
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning.candidates import space_of
 
 #: Schedule of a kernel, from its default.
@@ -150,7 +150,7 @@ FAMILIES: Mapping[str, Rule] = {
 
 
 def machine_of(device: DeviceClass) -> Machine:
-    return TARGETS[device.variant].machine
+    return VARIANTS[device.variant].machine
 
 
 def families(kernel: Kernel, machine: Machine) -> dict[str, Schedule]:

@@ -31,7 +31,7 @@ from benchmarks.tuning.sessions import (
 from benchmarks.tuning.subjects import SUBJECTS
 from benchmarks.tuning.sweep import optimum_of, swept
 from lab.paper_spaces import PAPER
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning.candidates import space_of
 
 
@@ -41,7 +41,7 @@ def measure(host: str, name: str, start: str, seconds: float) -> Row:
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = kernel_bundle(step, start, Path(folder) / "bundle")
         session, device = visit(host, path, seconds)
-        space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
+        space, machine = space_of(step.kernel, device), VARIANTS[device.variant].machine
         optimum = optimum_of(swept(), host, name, space)
         before = STARTS[start](step.kernel, machine)
         uses = [Use(0, BUILT), *session.uses]

@@ -56,7 +56,7 @@ from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.lite_space import Objective
 from tilewright.targets.protocol import Mark
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning.candidates import Space, build, space_of
 
 #: Kernels that sessions begin with, and orders of the others: see above.
@@ -131,7 +131,7 @@ def swept(host: str, step: KernelStep, device: DeviceClass) -> Swept:
 
 
 def listed(found: Swept, start: str, order: str, seed: int) -> list[Schedule]:
-    machine = TARGETS[found.device.variant].machine
+    machine = VARIANTS[found.device.variant].machine
     first = found.median() if start == "median" else untuned(found.step.kernel, machine)
     rest = [s for s in found.left if s != first]
     if order == "random":

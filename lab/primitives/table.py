@@ -24,7 +24,7 @@ from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule
 from tilewright.targets.wasm.choices import CHOICES
 from tilewright.targets.wasm.passes import PASSES
-from tilewright.targets.wasm.wasm_target import TARGETS
+from tilewright.targets.wasm.variant import VARIANTS
 
 #: Rows, depth and columns of the product that is measured. nnJIT takes 4096 each on a GPU. One CPU
 #: core would need 3 seconds for one run of that size; for this size it needs 6 milliseconds.
@@ -103,8 +103,8 @@ class Setup:
 #: The findings of the devices that we have measured.
 FINDINGS = Path(__file__).with_name("primitives.json")
 
-_FUSED = tuple(t.name for t in TARGETS.values() if t.fma and t.usual)
-_PLAIN = tuple(t.name for t in TARGETS.values() if not t.fma)
+_FUSED = tuple(t.name for t in VARIANTS.values() if t.fma and t.usual)
+_PLAIN = tuple(t.name for t in VARIANTS.values() if not t.fma)
 
 
 def _one_tile(s: ContractionSchedule) -> ContractionSchedule:
@@ -198,7 +198,7 @@ def setup(primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
     """The schedules and passes with which a setting of a contraction is timed.  Both settings start
     from the default schedule for a machine with fused multiply-add."""
     setting = primitive.setting(tuned)
-    machines = {name: TARGETS[name].machine for name in setting.variants or _FUSED}
+    machines = {name: VARIANTS[name].machine for name in setting.variants or _FUSED}
     return Setup(
         tuple(
             (name, setting.change(default_schedule(kernel, replace(machine, fma=True))))

@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
+from tilewright.targets.wasm import VARIANTS, CompiledKernel, WasmVariant, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
 from tilewright.targets.wasm.isa import uleb
@@ -46,7 +46,7 @@ class Kernels:
     def __init__(self, folder: Path, variant: str) -> None:
         self.bundle = open_bundle(folder)
         self.kernels = kernels_of(self.bundle)
-        self.target: WasmTarget = TARGETS[variant]
+        self.variant: WasmVariant = VARIANTS[variant]
         self.device = device_of(variant)
         self.memory = facts_of(self.bundle.manifest.section("wasm")).memory
 
@@ -64,7 +64,7 @@ class Kernels:
     def sent(
         self, spec: int, candidate: int, schedule: Schedule, kernel: Kernel | None = None
     ) -> Sent:
-        made = build(kernel or self.kernels[spec], schedule, "wasm", self.target.name)
+        made = build(kernel or self.kernels[spec], schedule, "wasm", self.variant.name)
         return self._header(spec, candidate, made.module, made.tiles, made.scratch, str(schedule))
 
     def wrong(self, how: str, spec: int, candidate: int = 900) -> Sent:
@@ -155,8 +155,8 @@ class Kernels:
 
     def _made_by_hand(self, spec: int, candidate: int, body: tuple[Stmt, ...]) -> Sent:
         params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
-        code = assemble([flatten(Func("kernel", params, body))], self.target)
-        module = link([CompiledKernel("kernel", code)], self.target, 1)
+        code = assemble([flatten(Func("kernel", params, body))], self.variant)
+        module = link([CompiledKernel("kernel", code)], self.variant, 1)
         return self._header(spec, candidate, module, 4, 0, "by hand")
 
     def _header(

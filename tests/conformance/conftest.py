@@ -63,8 +63,8 @@ SILENT_SECONDS = 900.0
 BROWSERS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn")
 
 #: The WebAssembly that hosts of this machine take, and the rest.  Compiling is the longest part.
-VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTERS)
-OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS)
+VARIANTS = tuple(t.name for t in wasm.VARIANTS.values() if t.registers == REGISTERS)
+OTHERS = tuple(t.name for t in wasm.VARIANTS.values() if t.registers != REGISTERS)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,7 +35,7 @@ REASONS = {"unsupported-op", "unsupported-dtype", "invalid-model"}
 
 #: The variant that wasmtime takes here: making all of them takes longer than running one.
 BEST = next(
-    t.name for t in wasm.TARGETS.values() if t.features <= FEATURES and t.registers == REGISTERS
+    t.name for t in wasm.VARIANTS.values() if t.features <= FEATURES and t.registers == REGISTERS
 )
 
 

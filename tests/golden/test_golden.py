@@ -64,7 +64,7 @@ def test_text_of_one_kernel(kind: str, request: pytest.FixtureRequest) -> None:
         spec.render(code.kernel),
         f"schedule {code.schedule}",
         loops.render(code.loops),
-        wasm.emit_text(code.loops, wasm.TARGETS["x86"]),
+        wasm.emit_text(code.loops, wasm.VARIANTS["x86"]),
     )
     compare(HERE / f"{kind}.txt", "\n\n".join(parts) + "\n", request.config.getoption("--bless"))
 

@@ -14,10 +14,10 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import Costs
 from tilewright.targets.simd.strategies import default_schedule
-from tilewright.targets.wasm import WasmTarget
+from tilewright.targets.wasm import WasmVariant
 
 
-def tiny_tiles(kernel: Kernel, variant: WasmTarget) -> Schedule:
+def tiny_tiles(kernel: Kernel, variant: WasmVariant) -> Schedule:
     usual = default_schedule(kernel, variant.machine).to_json()
     y1 = usual["y0"] if isinstance(classify(kernel), Contraction) else 4
     return scheduled(kernel, variant.machine, x1=usual.get("x0", 1), y1=y1)

@@ -19,7 +19,7 @@ def device(host: str, cpu: str = "a", **found: Finding) -> Device:
     return Device(host, host != "wasmtime", f"{host} 1", cpu, "2026-01-01", "0", found)
 
 
-MACHINES = [t.machine for t in wasm.TARGETS.values()]
+MACHINES = [t.machine for t in wasm.VARIANTS.values()]
 
 
 def base(

@@ -45,7 +45,7 @@ def test_the_table_has_all_of_the_paper() -> None:
 
 
 @every_primitive
-@pytest.mark.parametrize("machine", MACHINES, ids=list(wasm.TARGETS))
+@pytest.mark.parametrize("machine", MACHINES, ids=list(wasm.VARIANTS))
 def test_one_variable_at_a_time(primitive: Primitive, machine: Machine) -> None:
     _, start = base(primitive, machine)
     before, after = (s.change(start) for s in (primitive.untuned, primitive.tuned))

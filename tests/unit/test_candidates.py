@@ -24,7 +24,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.strategies import SCRATCH, default_schedule, objection
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning import candidates, catalogue
 from tilewright.tuning.candidates import build, mixed, space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -44,7 +44,7 @@ def test_a_space_of_a_matmul(compiled: Compiled) -> None:
     space = space_of(kernel, X86)
     assert space.kind == "contract"
     assert space.shape == "384x768x768"
-    assert space.schedules[0] == default_schedule(kernel, TARGETS["x86"].machine)
+    assert space.schedules[0] == default_schedule(kernel, VARIANTS["x86"].machine)
     assert space.marks[0] == "default"
     assert set(space.marks[1:]) == {"lite", "extended"}
     assert len(set(space.schedules)) == len(space.schedules) <= 160

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.base.errors import UsageError
 from tilewright.targets.classes import CLASSES, find, match, table
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 
 X86 = {"kind": "wasm", "architecture": "x86", "features": ["relaxed_simd", "dot_u8"]}
 ARM = {"kind": "wasm", "architecture": "arm", "features": ["relaxed_simd"]}
@@ -66,16 +66,16 @@ def test_every_class_falls_back_to_wider_ones() -> None:
             assert narrow.core.warps >= wide.core.warps
 
 
-def test_wasm_classes_agree_with_their_target() -> None:
+def test_wasm_classes_agree_with_their_variant() -> None:
     for device in CLASSES.values():
         if device.kind != "wasm":
             continue
-        target = TARGETS[device.variant]
+        variant = VARIANTS[device.variant]
         assert device.machine is not None
-        assert device.machine.registers == target.registers
-        assert device.machine.fma == target.fma
-        assert device.features == target.features or device.id == "wasm"
-        assert device.core.registers == 4 * target.registers
+        assert device.machine.registers == variant.registers
+        assert device.machine.fma == variant.fma
+        assert device.features == variant.features or device.id == "wasm"
+        assert device.core.registers == 4 * variant.registers
         assert device.core.l1 == device.machine.l1
 
 

@@ -22,7 +22,7 @@ from tilewright.kernel.index import Var, index
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.targets.simd.strategies import default_schedule, lower
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 
 BITS = np.arange(1 << 16, dtype=np.uint16)
 FINITE = BITS.view(np.float16)[np.isfinite(BITS.view(np.float16))]
@@ -34,17 +34,17 @@ def copy(size: int) -> Kernel:
     return Kernel("copy", (axis,), (), Load(1, index(axis), F32), index(axis), buffers)
 
 
-@pytest.mark.parametrize("variant", TARGETS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [1, 2, 3, len(FINITE) - 1])
 def test_every_finite_number_is_read_exactly(variant: str, size: int) -> None:
     kernel, given = copy(size), FINITE[-size:]
-    fn = lower(kernel, default_schedule(kernel, TARGETS[variant].machine))
+    fn = lower(kernel, default_schedule(kernel, VARIANTS[variant].machine))
     found = run(fn, [np.full(size, 7, "f4"), given], variant)
     np.testing.assert_array_equal(found.view("u4"), given.astype("f4").view("u4"))
     assert kernel_from_data(kernel_to_data(kernel)) == kernel
 
 
-@pytest.mark.parametrize("variant", TARGETS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [1, 2, 3, 1 << 16])
 def test_every_number_is_stored_as_the_nearest(variant: str, size: int) -> None:
     """All f32 whose lowest bits are those of a tie, just above or below it; and beyond f16."""
@@ -57,7 +57,7 @@ def test_every_number_is_stored_as_the_nearest(variant: str, size: int) -> None:
     axis = Var("a", size)
     buffers = (Buffer(F32, size, compact=True), Buffer(F32, size))
     kernel = Kernel("store", (axis,), (), Load(1, index(axis), F32), index(axis), buffers)
-    fn = lower(kernel, default_schedule(kernel, TARGETS[variant].machine))
+    fn = lower(kernel, default_schedule(kernel, VARIANTS[variant].machine))
     found = run(fn, [np.full(size, 7, "f2"), given], variant)
     wanted = np.clip(given, -65504, 65504).astype("f2")
     np.testing.assert_array_equal(found.view("u2"), wanted.view("u2"))

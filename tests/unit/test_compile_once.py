@@ -1,4 +1,4 @@
-"""What a compilation does once: what no bucket changes, and code that no target changes.
+"""What a compilation does once: what no bucket changes, and code that no variant changes.
 
 Input: small ONNX models made here.  Output: nodes, counts and code, compared; nothing is run.
 """
@@ -26,11 +26,11 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower
-from tilewright.targets.wasm import TARGETS, emit
+from tilewright.targets.wasm import VARIANTS, emit
 from tilewright.targets.wasm.emit import compile_tiles
 from tilewright.targets.wasm.lower import Lowered
 from tilewright.targets.wasm.lower import lower as lower_trees
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 NODES = [
     helper.make_node("Tanh", ["w"], ["t"]),
@@ -99,16 +99,16 @@ def test_a_kernel_that_no_bucket_changes_is_made_once(model: onnx.ModelProto) ->
         (lambda x: elementwise("max", x, elementwise("neg", x)), [0, 1, 0, 1]),  # by processor
     ],
 )
-def test_targets_share_code_that_asks_nothing_in_which_they_differ(
+def test_variants_share_code_that_asks_nothing_in_which_they_differ(
     make: Callable[[Node], Node], distinct: list[int]
 ) -> None:
     names = ("x86", "arm", "x86-simd", "arm-simd")
     kernel = kernel_of(make(graph_input("x", (64,), F32)))
     fn = lower(kernel, default_schedule(kernel, Machine()))
-    made = compile_tiles(fn, [TARGETS[name] for name in names])
+    made = compile_tiles(fn, [VARIANTS[name] for name in names])
     assert [[*map(id, made)].index(id(code)) for code in made] == distinct
     for name, code in zip(names, made, strict=True):
-        assert (code,) == compile_tiles(fn, [TARGETS[name]])
+        assert (code,) == compile_tiles(fn, [VARIANTS[name]])
 
 
 def test_trees_are_made_once_with_and_without_relaxed_simd(
@@ -116,14 +116,14 @@ def test_trees_are_made_once_with_and_without_relaxed_simd(
 ) -> None:
     lowered: list[str] = []
 
-    def counted(fn: TileFn, target: WasmTarget, placed: bool) -> Lowered:
-        lowered.append(target.name)
-        return lower_trees(fn, target, placed)
+    def counted(fn: TileFn, variant: WasmVariant, placed: bool) -> Lowered:
+        lowered.append(variant.name)
+        return lower_trees(fn, variant, placed)
 
     monkeypatch.setattr(emit, "lower", counted)
     kernel = kernel_of(elementwise("exp", graph_input("x", (64,), F32)))
     fn = lower(kernel, default_schedule(kernel, Machine()))
-    with_fma, without = compile_tiles(fn, [TARGETS["x86"], TARGETS["x86-simd"]])
+    with_fma, without = compile_tiles(fn, [VARIANTS["x86"], VARIANTS["x86-simd"]])
     assert lowered == ["x86"]
     assert "relaxed_simd" in with_fma.needs
     assert without.needs == {"", "simd"}

@@ -25,7 +25,7 @@ from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 from tilewright.targets import wasm
 
 #: Code that wasmtime can run here, of other processors too.
-VARIANTS = [t.name for t in wasm.TARGETS.values() if t.features <= FEATURES]
+VARIANTS = [t.name for t in wasm.VARIANTS.values() if t.features <= FEATURES]
 SIDES = (1, 2, 3, 5, 7, 8, 13)
 
 

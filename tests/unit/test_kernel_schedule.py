@@ -41,7 +41,7 @@ from tilewright.targets.simd.strategies import (
     schedule_from_json,
 )
 from tilewright.targets.simd.windows import WindowsSchedule
-from tilewright.targets.wasm.wasm_target import X86
+from tilewright.targets.wasm.variant import X86
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)

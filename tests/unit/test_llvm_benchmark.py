@@ -14,7 +14,7 @@ from tilewright.base.errors import HostError
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.targets.wasm import TARGETS, compile_tile, link
+from tilewright.targets.wasm import VARIANTS, compile_tile, link
 from tilewright.targets.wasm.module import Import, Module, encode_module
 
 #: A packed weight; columns that are copied to scratch memory first.
@@ -28,10 +28,10 @@ STEPS = {
 def test_a_module_gets_what_a_bundle_s_code_has(step: str) -> None:
     """Our own functions, in a module as a linker of C leaves it: our linker makes the same."""
     fn = passes.loops(STEPS[step]())
-    code = compile_tile(fn, TARGETS["x86"])
+    code = compile_tile(fn, VARIANTS["x86"])
     imports = (Import("memory", "memory", 2), *([Import("scratch", "global")] * code.uses_scratch))
     foreign = encode_module(Module(imports, code.functions, (("k0", 1), ("other", 0))))
-    assert llvm.in_bundle(foreign, code.uses_scratch) == link([code], TARGETS["x86"], 1)
+    assert llvm.in_bundle(foreign, code.uses_scratch) == link([code], VARIANTS["x86"], 1)
 
 
 def test_a_module_with_data_is_refused() -> None:

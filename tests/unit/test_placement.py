@@ -15,7 +15,7 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.loops import Let, Stmt
 from tilewright.targets import wasm
 from tilewright.targets.simd.strategies import default_schedule, lower
-from tilewright.targets.wasm import TARGETS, emit_text
+from tilewright.targets.wasm import VARIANTS, emit_text
 from tilewright.targets.wasm.naive import inline_indices
 
 X = np.random.default_rng(1).standard_normal((48, 32), np.float32)
@@ -42,13 +42,13 @@ def test_naive_code_gives_the_same_bits(enabled: frozenset[str], tmp_path: Path)
 def test_naive_code_keeps_no_index() -> None:
     """Each address is computed from loop variables, also where loops have named a part of it."""
     step = matmul_step(48, 32, 64)
-    fn = lower(step.kernel, default_schedule(step.kernel, TARGETS["x86"].machine))
+    fn = lower(step.kernel, default_schedule(step.kernel, VARIANTS["x86"].machine))
     lets, left = (
         [s for s in every(f.body) if isinstance(s, Let)] for f in (fn, inline_indices(fn))
     )
     assert any(s.value.is_affine for s in lets)
     assert not any(s.value.is_affine for s in left)
-    naive, passes, ours = (emit_text(fn, TARGETS["x86"], on) for on in SETS)
+    naive, passes, ours = (emit_text(fn, VARIANTS["x86"], on) for on in SETS)
     assert naive.count("i32.mul") > 10 * ours.count("i32.mul")
     assert passes.count("v128.load") == ours.count("v128.load"), (
         "addresses are equal where they were"

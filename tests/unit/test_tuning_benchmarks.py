@@ -25,7 +25,7 @@ from benchmarks.tuning.sessions import (
 from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.strategies import schedule_from_json
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 
@@ -79,7 +79,7 @@ def test_one_kernel_bundles_start_as_told(start: str, tmp_path: Path) -> None:
     (kernel,) = kernels_of(bundle)
     (listed,) = json.loads(bundle.read(bundle.manifest.section("wasm").kernels))
     for name, build in listed["builds"].items():
-        machine = TARGETS[name].machine
+        machine = VARIANTS[name].machine
         assert schedule_from_json(build["schedule"]) == STARTS[start](kernel, machine)
 
 

@@ -35,7 +35,7 @@ from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import (
     ALL,
     PASSES,
-    TARGETS,
+    VARIANTS,
     compile_tile,
     driver,
     emit_text,
@@ -44,7 +44,7 @@ from tilewright.targets.wasm import (
 )
 
 SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
-X86 = TARGETS["x86"]
+X86 = VARIANTS["x86"]
 every_subset = pytest.mark.parametrize("passes", SUBSETS, ids=lambda s: "+".join(sorted(s)) or "-")
 
 

@@ -14,7 +14,7 @@ import wasmtime
 
 from tilewright.hosts.wasmtime import SharedBytes
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.wasm import ALL, TARGETS, compile_tile, link
+from tilewright.targets.wasm import ALL, VARIANTS, compile_tile, link
 
 ARGS = 2048
 FIRST_BUFFER = 4096
@@ -75,7 +75,7 @@ class Machine:
 def run(
     fn: TileFn,
     arrays: Sequence[np.ndarray],
-    target: str = "x86",
+    variant: str = "x86",
     passes: frozenset[str] = ALL,
     tiles: Iterable[tuple[int, int]] | None = None,
     deterministic: bool = False,
@@ -84,7 +84,7 @@ def run(
 
     `arrays` are the kernel's buffers, the output first; they stay as they are.
     """
-    module = link([compile_tile(fn, TARGETS[target], passes)], TARGETS[target], 1)
+    module = link([compile_tile(fn, VARIANTS[variant], passes)], VARIANTS[variant], 1)
     parts = tuple(tiles) if tiles is not None else ((0, fn.tiles),)
     return run_module(module, parts, arrays, fn.values, deterministic)
 

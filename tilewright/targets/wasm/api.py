@@ -38,7 +38,7 @@ from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_tex
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.memory import MemoryMap, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
-from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
+from tilewright.targets.wasm.variant import VARIANTS, WasmVariant
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Wasm:
             address_bits=32,
             grows=True,
             dtypes=frozenset({"f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"}),
-            features=frozenset().union(*(v.features for v in TARGETS.values())),
+            features=frozenset().union(*(v.features for v in VARIANTS.values())),
         )
 
     @property
-    def variants(self) -> Mapping[str, WasmTarget]:
-        return TARGETS
+    def variants(self) -> Mapping[str, WasmVariant]:
+        return VARIANTS
 
     @property
     def classes(self) -> tuple[DeviceClass, ...]:
         return CLASSES
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        return default_schedule(kernel, TARGETS[variant].machine)
+        return default_schedule(kernel, VARIANTS[variant].machine)
 
     def schedule(self, data: Mapping[str, object]) -> Schedule:
         return schedule_from_json(data)
@@ -102,13 +102,13 @@ class Wasm:
             # All kernels get the same name here, so that equal kernels give equal code.
             nameless = replace(loops, name="kernel")
             variants = [v for v in schedules if schedules[v] == schedule]
-            compiled = compile_tiles(nameless, [TARGETS[v] for v in variants], ALL - without)
+            compiled = compile_tiles(nameless, [VARIANTS[v] for v in variants], ALL - without)
             for variant, code in zip(variants, compiled, strict=True):
                 made[variant] = Code(kernel, schedule, loops, code.scratch, code.needs, code)
         return {variant: made[variant] for variant in schedules}
 
     def module(self, code: Code, variant: str) -> File:
-        return File(link([_body(code)], TARGETS[variant], 1), "wasm")
+        return File(link([_body(code)], VARIANTS[variant], 1), "wasm")
 
     def tiles(self, code: Code) -> int:
         return code.loops.tiles
@@ -191,7 +191,7 @@ class Wasm:
         )
 
     def text(self, code: Code, variant: str, stage: str) -> str:
-        return emit_text(code.loops, TARGETS[variant])
+        return emit_text(code.loops, VARIANTS[variant])
 
 
 def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -> tuple[int, ...]:
@@ -220,20 +220,19 @@ def _build(
     slots: Sequence[int],
     costs: Costs,
 ) -> Build:
-    target = TARGETS[variant]
+    found = VARIANTS[variant]
     by_slot = {slot: _body(code) for slot, code in zip(slots, codes, strict=True)}
-    module = link([by_slot[n] for n in sorted(by_slot)], target, 1)
+    module = link([by_slot[n] for n in sorted(by_slot)], found, 1)
     needs = frozenset[str]().union(*(code.needs for code in codes))
     images = (
         plan_image(program, n, memory, codes, slots, costs) for n in range(len(program.plans))
     )
     return Build(
         variant=variant,
-        features=target.asked(needs),
+        features=found.asked(needs),
         code=File(module, "wasm"),
         plans=tuple(File(data, "bin") for data in images),
-        facts={"registers": target.registers}
-        | ({"engine": target.engine} if target.engine else {}),
+        facts={"registers": found.registers} | ({"engine": found.engine} if found.engine else {}),
     )
 
 

@@ -148,7 +148,7 @@ def _div(shape: str) -> Recipe:
 
 
 def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """x * y + z on f32x4: one instruction where the target has it (see emit.py)."""
+    """x * y + z on f32x4: one instruction where the variant has it (see emit.py)."""
     b.relaxed = True
     return Op("f32x4.relaxed_madd", (x, y, z))
 

@@ -26,7 +26,7 @@ from tilewright.targets.wasm.ir import (
     const,
     times,
 )
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 #: A sum of i32 locals with coefficients, in a fixed order.
 Terms = tuple[tuple[Local, int], ...]
@@ -83,20 +83,20 @@ class FuncBuilder:
     captures: True if such a variable belongs to another function, and becomes a parameter here
     placed:   True if values are kept and moved out of loops; False: each use computes them again
 
-    `relaxed` is set if the function has instructions that `emit.py` writes differently for a target
+    `relaxed` is set if the function has instructions that `emit.py` writes differently for variants
     without relaxed SIMD.
     """
 
     def __init__(
         self,
-        target: WasmTarget,
+        variant: WasmVariant,
         outside: Callable[[str], Local | None] = lambda _: None,
         inline: frozenset[str] = frozenset(),
         captures: bool = True,
         placed: bool = True,
     ) -> None:
         self.placed = placed
-        self.target = target
+        self.variant = variant
         self.outside = outside
         self.captures = captures
         self.inline = inline
@@ -110,10 +110,10 @@ class FuncBuilder:
         self.count = 0
 
     def has(self, what: str) -> bool:
-        """A property of the target.  Targets with the same answers get the same code."""
+        """A property of the variant.  Variants with the same answers get the same code."""
         answer = self.asked.get(what)
         if answer is None:
-            answer = self.asked[what] = bool(getattr(self.target, what))
+            answer = self.asked[what] = bool(getattr(self.variant, what))
         return answer
 
     # ---- scopes and names ------------------------------------------------------------------------

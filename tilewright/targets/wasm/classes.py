@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.lite_space import Core
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.wasm.wasm_target import ARM, TARGETS, X86
+from tilewright.targets.wasm.variant import ARM, VARIANTS, X86
 
 KIND = "wasm"
 
@@ -30,15 +30,15 @@ def _classes() -> Iterator[DeviceClass]:
     for architecture, sizes in TIERS.items():
         machine = _MACHINES[architecture]
         for level, suffix in _LEVELS.items():
-            target = TARGETS[architecture + suffix]
+            variant = VARIANTS[architecture + suffix]
             wider = f"{KIND}-{architecture}-{level}"
-            fits = replace(machine, fma=target.fma)
+            fits = replace(machine, fma=variant.fma)
             for size in (*sorted(sizes, reverse=True), 0):
                 l1 = 1024 * (size or min(sizes))
                 yield DeviceClass(
                     f"{wider}-{size}k" if size else wider,
-                    "wasm", KIND, "", architecture, target.features,
-                    _core(machine, l1), replace(fits, l1=l1), target.name,
+                    "wasm", KIND, "", architecture, variant.features,
+                    _core(machine, l1), replace(fits, l1=l1), variant.name,
                     fallback=wider if size else KIND,
                     least_l1=1024 * size,
                 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Lowers dot products and packed integers of the loop IR to Wasm IR.
 
 Input: `Dot`, `PairSums` and `Join` expressions.  Output: Wasm IR expressions.  All of them are
-exact.  The instructions of a dot product depend on its operands and on the target:
+exact.  The instructions of a dot product depend on its operands and on the variant:
 
     i16 pairs                 i32x4.dot_i16x8_s, i32x4.add                       8 products
     bytes widened first       2 extensions, the same                             8 products

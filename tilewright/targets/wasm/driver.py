@@ -81,7 +81,7 @@ from tilewright.targets.wasm.ir import (
     times,
 )
 from tilewright.targets.wasm.module import Import, Module, encode_module
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 from tilewright.targets.wasm.worker_loop import work
 
 #: The number of waits of PERIOD nanoseconds without any progress after which the run is aborted.
@@ -247,10 +247,10 @@ def _serve() -> Func:
 
 def driver(slots: int, memory_pages_min: int = 1, extents: bool = False) -> bytes:
     """The driver's module; with `extents`, plans can be resized (extent_change.py)."""
-    target = WasmTarget("any", frozenset({"threads"}), Machine())
+    variant = WasmVariant("any", frozenset({"threads"}), Machine())
     inner = (_hold(), _stalled(), _rest(), work(), _settle())
     exported = (_abort(), _run(), _serve(), *([resize()] if extents else []))
-    code = assemble([flatten(f) for f in (*inner, *exported)], target)
+    code = assemble([flatten(f) for f in (*inner, *exported)], variant)
     imports = (Import("memory", "memory", memory_pages_min), Import("table", "table", slots))
     names = tuple((f.name, n) for n, f in enumerate(exported, len(inner)))
     return encode_module(Module(imports, code, names))

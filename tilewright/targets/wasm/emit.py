@@ -1,6 +1,6 @@
 """Turns Wasm IR into functions, and one kernel from loops into code.
 
-Input: a `TileFn`, a `WasmTarget` and the names of the passes to run.  Output: `CompiledKernel`,
+Input: a `TileFn`, a `WasmVariant` and the names of the passes to run.  Output: `CompiledKernel`,
 checked and encoded, ready for `link.py`.  Nothing is optimised here.  Every expression is pushed in
 the order of its tree, because an engine keeps the order of instructions as its schedule.
 """
@@ -20,15 +20,15 @@ from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins
 from tilewright.targets.wasm.lower import SCRATCH, Lowered, lower
 from tilewright.targets.wasm.passes import ALL
 from tilewright.targets.wasm.validate import Names, check
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 #: The type of every entry of the function table: kernel(args, first, last).
 SLOT_TYPE = FnType(("i32", "i32", "i32"))
 
 T = TypeVar("T")
 
-#: A target, the properties of it that a result depends on, and the result.
-_Made = tuple[WasmTarget, frozenset[str], T]
+#: A variant, the properties of it that a result depends on, and the result.
+_Made = tuple[WasmVariant, frozenset[str], T]
 
 _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
 
@@ -36,7 +36,7 @@ _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
 _ALIGN = {name: min(row.align, 2) for name, row in ISA.items()}
 
 
-#: Replacements of relaxed instructions, for targets without relaxed SIMD.
+#: Replacements of relaxed instructions, for variants without relaxed SIMD.
 _RELAXED: dict[str, Callable[[Expr, Expr, Expr], ir.Op]] = {
     "f32x4.relaxed_madd": lambda x, y, z: ir.op("f32x4.add", ir.op("f32x4.mul", x, y), z),
     "f32x4.relaxed_nmadd": lambda x, y, z: ir.op("f32x4.sub", z, ir.op("f32x4.mul", x, y)),
@@ -151,7 +151,7 @@ _STMTS: dict[type, Callable[[_Flatten, Any], None]] = {
 def flatten(fn: Func, relaxed: bool = True) -> Function:
     """A function as instructions.  Locals are numbered: parameters first, then by type.
 
-    relaxed: True if the target has relaxed SIMD
+    relaxed: True if the variant has relaxed SIMD
     """
     flat = _Flatten(relaxed)
     flat.stmts(fn.body)
@@ -212,70 +212,70 @@ HELPER_TYPES: dict[object, FnType] = {
 }
 
 
-def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCode, ...]:
+def assemble(functions: Iterable[Function], variant: WasmVariant) -> tuple[FuncCode, ...]:
     """Checks and encodes functions that may call each other and the math helpers."""
     functions = tuple(functions)
     known: dict[object, FnType] = {**HELPER_TYPES, **{f.name: f.type for f in functions}}
-    names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
+    names = Names(known, {}, {SCRATCH: "i32"}, variant.allowed)
     for f in functions:
         check(f, names)
     return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f)) for f in functions)
 
 
-def _lowered(fn: TileFn, target: WasmTarget, enabled: frozenset[str]) -> Lowered:
+def _lowered(fn: TileFn, variant: WasmVariant, enabled: frozenset[str]) -> Lowered:
     """The kernel's Wasm IR after the passes."""
     if enabled - ALL:
         raise CompilerBug(f"no such pass: {', '.join(sorted(enabled - ALL))}")
-    made = lower(fn, target, passes.PLACEMENT in enabled)
+    made = lower(fn, variant, passes.PLACEMENT in enabled)
     tile, slot = (passes.run(f, enabled) for f in (made.tile, made.slot))
     return replace(made, tile=tile, slot=slot)
 
 
-def _functions(lowered: Lowered, target: WasmTarget) -> tuple[Function, ...]:
-    return tuple(flatten(f, target.fma) for f in (lowered.tile, lowered.slot))
+def _functions(lowered: Lowered, variant: WasmVariant) -> tuple[Function, ...]:
+    return tuple(flatten(f, variant.fma) for f in (lowered.tile, lowered.slot))
 
 
-def compile_tile(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> CompiledKernel:
+def compile_tile(fn: TileFn, variant: WasmVariant, enabled: frozenset[str] = ALL) -> CompiledKernel:
     """A kernel from loops to checked code; `enabled` names the passes to run."""
-    return compile_tiles(fn, (target,), enabled)[0]
+    return compile_tiles(fn, (variant,), enabled)[0]
 
 
 def compile_tiles(
-    fn: TileFn, targets: Sequence[WasmTarget], enabled: frozenset[str] = ALL
+    fn: TileFn, variants: Sequence[WasmVariant], enabled: frozenset[str] = ALL
 ) -> tuple[CompiledKernel, ...]:
-    """The kernel's code for each target.
+    """The kernel's code for each variant.
 
-    Trees and code are made once for all targets that do not differ in a property the kernel uses.
+    Trees and code are made once for all variants that do not differ in a property the kernel uses.
     """
     trees: list[_Made[Lowered]] = []
     made: list[_Made[CompiledKernel]] = []
-    for target in targets:
-        if _shared(made, target) is not None:
+    for variant in variants:
+        if _shared(made, variant) is not None:
             continue
-        lowered = _shared(trees, target)
+        lowered = _shared(trees, variant)
         if lowered is None:
-            lowered = _lowered(fn, target, enabled)
-            trees.append((target, lowered.asked, lowered))
-        functions = _functions(lowered, target)
-        code = assemble(functions, target)
+            lowered = _lowered(fn, variant, enabled)
+            trees.append((variant, lowered.asked, lowered))
+        functions = _functions(lowered, variant)
+        code = assemble(functions, variant)
         used = {i[0] for f in functions for i in f.kinds}
         needs = frozenset(ISA[str(name)].feature for name in used)
         kernel = CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
         asked = lowered.asked | ({"fma"} if lowered.relaxed else set())
-        made.append((target, asked, kernel))
-    found = (_shared(made, target) for target in targets)
+        made.append((variant, asked, kernel))
+    found = (_shared(made, variant) for variant in variants)
     return tuple(kernel for kernel in found if kernel is not None)
 
 
-def _shared(made: Iterable[_Made[T]], target: WasmTarget) -> T | None:
-    """A result made for another target that agrees in all properties it depends on; else None."""
+def _shared(made: Iterable[_Made[T]], variant: WasmVariant) -> T | None:
+    """A result made for another variant that agrees in all properties it depends on; else None."""
     for other, asked, result in made:
-        if all(getattr(other, what) == getattr(target, what) for what in asked):
+        if all(getattr(other, what) == getattr(variant, what) for what in asked):
             return result
     return None
 
 
-def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:
+def emit_text(fn: TileFn, variant: WasmVariant, enabled: frozenset[str] = ALL) -> str:
     """The kernel's functions as readable text."""
-    lowered = _lowered(fn, target, enabled)
-    return "\n\n".join(wat.render(f) for f in _functions(lowered, target))
+    lowered = _lowered(fn, variant, enabled)
+    return "\n\n".join(wat.render(f) for f in _functions(lowered, variant))

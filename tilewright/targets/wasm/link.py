@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.targets.wasm import mathlib
 from tilewright.targets.wasm.emit import CompiledKernel, FuncCode, assemble, flatten
 from tilewright.targets.wasm.module import Import, Module, encode_module
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 
 def _rename(kernel: CompiledKernel, prefix: str) -> list[FuncCode]:
@@ -30,7 +30,7 @@ def _rename(kernel: CompiledKernel, prefix: str) -> list[FuncCode]:
 
 def link(
     kernels: Sequence[CompiledKernel],
-    target: WasmTarget,
+    variant: WasmVariant,
     memory_pages_min: int,
     named: bool = False,
 ) -> bytes:
@@ -39,8 +39,8 @@ def link(
     A kernel listed for several slots is one function with several entries.
     """
     wanted = frozenset().union(*(k.helpers for k in kernels))
-    helpers = [flatten(fn, target.fma) for fn in mathlib.helpers(wanted, target)]
-    functions: list[FuncCode] = list(assemble(helpers, target))
+    helpers = [flatten(fn, variant.fma) for fn in mathlib.helpers(wanted, variant)]
+    functions: list[FuncCode] = list(assemble(helpers, variant))
     placed: dict[CompiledKernel, int] = {}
     slots: list[int] = []
     for n, kernel in enumerate(kernels):

@@ -1,6 +1,6 @@
 """Lowers loop nests to Wasm IR: a `TileFn` becomes a tile function and a slot function around it.
 
-Input: a `TileFn` and a `WasmTarget`.  Output: two `Func` and the helpers they call.
+Input: a `TileFn` and a `WasmVariant`.  Output: two `Func` and the helpers they call.
 
     tile(tile, pointers and scalars...)    computes one tile.  It has the hot loops and is small,
                                            so that an engine can replace it between two calls.
@@ -40,7 +40,7 @@ from tilewright.targets.wasm.ir import (
 )
 from tilewright.targets.wasm.naive import inline_indices
 from tilewright.targets.wasm.values import ValueLowering
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 STORES = {
     F32: "f32.store",
@@ -213,7 +213,7 @@ _RULES: dict[type, Callable[[Lowering, Any], None]] = {
 class Lowered:
     """A kernel in Wasm IR: its tile and slot functions and the helpers they need.
 
-    asked:   the properties of the target that it depends on
+    asked:   the properties of the variant that it depends on
     relaxed: True if its code also depends on relaxed SIMD
     """
 
@@ -263,7 +263,7 @@ class _Block:
         return local
 
 
-def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
+def lower(fn: l.TileFn, variant: WasmVariant, placed: bool = True) -> Lowered:
     """The Wasm IR of a kernel before the passes; `placed` as in `FuncBuilder`."""
     if not placed:
         fn = inline_indices(fn)
@@ -273,7 +273,7 @@ def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
     block = _Block(fn, args, offsets)
 
     slot = FuncBuilder(
-        target, lambda name: block.read(slot, name), inline, captures=False, placed=placed
+        variant, lambda name: block.read(slot, name), inline, captures=False, placed=placed
     )
     slot.depth |= {args: 0, first: 0, last: 0}
     Lowering(slot, fn.buffers).run(fn.prologue)
@@ -284,7 +284,7 @@ def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
             return slot.registers.get(name[1:])
         return slot.scopes[0].names.get(name) or block.read(slot, name)
 
-    inner = FuncBuilder(target, from_slot, inline, placed=placed)
+    inner = FuncBuilder(variant, from_slot, inline, placed=placed)
     number = inner.fresh("i32", fn.tile.name, 0, 0)
     inner.bind(fn.tile.name, number)
     Lowering(inner, fn.buffers).run(fn.body)

@@ -21,7 +21,7 @@ from tilewright.targets.wasm import int64_math
 from tilewright.targets.wasm.arith import madd, nmadd, select_lanes
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op, const, op
-from tilewright.targets.wasm.wasm_target import WasmTarget
+from tilewright.targets.wasm.variant import WasmVariant
 
 EXPONENT = 0x7F800000
 #: Bits of 2^-14, the smallest normal f16; bits of 2^16; 13 in the place of the exponent.
@@ -389,16 +389,16 @@ def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
     return Invoke(name, tuple(args), "v128")
 
 
-def helpers(names: frozenset[str], target: WasmTarget) -> list[Func]:
+def helpers(names: frozenset[str], variant: WasmVariant) -> list[Func]:
     """These functions, and the functions they call, as functions of the module."""
     far = {FAR_NAME.format(name) for name in names & ANGLES.keys()}
     called = names | far | ({"angle"} if far else set())
-    return [_helper(name, target) for name in HELPERS if name in called]
+    return [_helper(name, variant) for name in HELPERS if name in called]
 
 
-def _helper(name: str, target: WasmTarget) -> Func:
+def _helper(name: str, variant: WasmVariant) -> Func:
     make, types, _ = HELPERS[name]
-    b = FuncBuilder(target)
+    b = FuncBuilder(variant)
     params = tuple(b.fresh(type_, "x") for type_ in types)
     result = make(b, *params)
     return Func(name, params, tuple(b.scopes[0].stmts), result)

@@ -33,7 +33,7 @@ class Names:
     functions: type of each function symbol (or index)
     types:     type of each type index; a `FnType` names itself
     globals_:  value type of each global index
-    features:  features of the target
+    features:  features of the variant
     """
 
     functions: Mapping[object, FnType] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Checker:
             self.fail(wrong)
         row = ISA[name]
         if row.feature and row.feature not in self.names.features:
-            self.fail(f"the target lacks {row.feature}")
+            self.fail(f"the variant lacks {row.feature}")
         return row.pops or (), row.pushes or ()
 
     def local(self, number: object) -> str:

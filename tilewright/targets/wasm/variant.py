@@ -1,6 +1,6 @@
-"""The properties of a WebAssembly device: data only.
+"""The variants of WebAssembly code: data only.
 
-Input: none.  Output: `WasmTarget` records.  Lowering reads `features` and decomposes operations
+Input: none.  Output: `WasmVariant` records.  Lowering reads `features` and decomposes operations
 that are missing; schedules read `machine`.  No code is generated here.
 """
 
@@ -12,15 +12,15 @@ from tilewright.targets.simd.machine import Machine
 
 
 @dataclass(frozen=True)
-class WasmTarget:
-    """One class of devices.
+class WasmVariant:
+    """Code for the devices with one set of features.
 
     features: Wasm features beyond fixed-width SIMD: "relaxed_simd"; "dot_u8" if its dot product
               reads the second operand as unsigned and saturates sums of two (x86)
     machine:  limits for schedules: registers that an engine can allocate, caches of a core
     engine:   the only engine that the code is for; "": all browsers
 
-    Schedules depend on `machine` only, so targets with one machine share loops and plan images.
+    Schedules depend on `machine` only, so variants with one machine share loops and plan images.
     """
 
     name: str
@@ -44,7 +44,7 @@ class WasmTarget:
         return "dot_u8" in self.features
 
     def asked(self, needs: frozenset[str]) -> tuple[str, ...]:
-        """Features that code for this target requires of a host, if its instructions need
+        """Features that code for this variant requires of a host, if its instructions need
         `needs`."""
         return tuple(sorted(self.features - (SPECIAL - needs)))
 
@@ -59,7 +59,7 @@ class WasmTarget:
 
     @property
     def allowed(self) -> frozenset[str]:
-        """Instruction features that code for this target may use."""
+        """Instruction features that code for this variant may use."""
         return self.features | {"simd"}
 
 
@@ -71,13 +71,13 @@ SPECIAL = frozenset({"dot_u8"})
 X86 = Machine(registers=15, l1=32768)
 ARM = Machine(registers=32, l1=65536)
 
-TARGETS: dict[str, WasmTarget] = {
+VARIANTS: dict[str, WasmVariant] = {
     t.name: t
     for t in (
-        WasmTarget("x86", RELAXED | SPECIAL, X86),
-        WasmTarget("arm", RELAXED, ARM),
-        WasmTarget("x86-simd", frozenset(), replace(X86, fma=False)),
-        WasmTarget("arm-simd", frozenset(), replace(ARM, fma=False)),
-        WasmTarget("x86-cranelift", RELAXED | SPECIAL, replace(X86, chained=True), "cranelift"),
+        WasmVariant("x86", RELAXED | SPECIAL, X86),
+        WasmVariant("arm", RELAXED, ARM),
+        WasmVariant("x86-simd", frozenset(), replace(X86, fma=False)),
+        WasmVariant("arm-simd", frozenset(), replace(ARM, fma=False)),
+        WasmVariant("x86-cranelift", RELAXED | SPECIAL, replace(X86, chained=True), "cranelift"),
     )
 }
