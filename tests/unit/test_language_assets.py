@@ -12,7 +12,7 @@ import pytest
 from helpers.gguf_files import Tiny, write_tiny
 from helpers.vocabularies import merges, pieces
 
-from tilewright.base.errors import BundleCorrupt, InputError, TilewrightError
+from tilewright.base.errors import BundleCorrupt, InputError, InvalidModel, TilewrightError
 from tilewright.bundle import (
     FORMAT,
     Asset,
@@ -116,3 +116,17 @@ def test_a_bundle_that_is_no_language_model(tmp_path: Path) -> None:
         blob.write_bytes(b"")
     with pytest.raises(BundleCorrupt):
         text_assets(bundle)
+
+
+@pytest.mark.parametrize("change", [{"rate": 0}, {"rate": -1}, {"start": "x"}, {"never": 3}])
+def test_facts_of_speech_that_are_none(change: dict[str, Any], tmp_path: Path) -> None:
+    speech = {"rate": 16000, "start": 1, "plain": 2}
+    for given, is_read in ((speech, True), (speech | change, False)):
+        facts = {"name": "x", "pieces": "bytes", "speech": given}
+        files = {"tokenizer.json": b"{}", "language.json": json.dumps(facts).encode()}
+        bundle = bundle_of(tmp_path, files)
+        if is_read:
+            assert text_assets(bundle).facts.speech is not None
+            continue
+        with pytest.raises(InvalidModel, match=r"language\.json"):
+            text_assets(bundle)

@@ -7,7 +7,7 @@ docs/bundle.md documents both files.  It cuts no text; see vocabulary.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -38,7 +38,7 @@ class SpeechFacts(msgspec.Struct, frozen=True, kw_only=True):
     silence:   the id whose probability behind `start` is that nobody speaks
     """
 
-    rate: int
+    rate: Annotated[int, msgspec.Meta(gt=0)]
     start: int
     plain: int
     languages: dict[str, int] = {}
