@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from helpers.whispers import sound
@@ -214,6 +215,31 @@ def test_the_chat_survives_an_abort_and_a_full_context(visit: Visit, site: Site)
     assert [answer["ended"] for answer in found] == ["aborted", *2 * ["context"], "most"]
     assert found[1]["promptTokens"] + len(found[1]["ids"]) == language_model.ROOM + 1
     assert found[0]["ids"][:3] == found[3]["ids"]
+
+
+@pytest.mark.by_turns
+def test_answers_that_fit_a_schema(visit: Visit, site: Site) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 4},
+            "tags": {"type": "array", "items": {"enum": ["é", None, 3]}, "maxItems": 3},
+        },
+        "required": ["name", "tags"],
+    }
+    found = visit(site.blank).do(
+        "answers",
+        url=site.bundle("tiny"),
+        options={"schema": schema},
+        chats=[
+            {"text": HELLO},
+            {"text": HELLO, "options": {"temperature": 2, "topK": 0, "minP": 0, "seed": 3}},
+            {"text": HELLO, "options": {"most": 2}},
+        ],
+    )
+    assert [answer["ended"] for answer in found] == ["end", "end", "most"]
+    for answer in found[:2]:
+        jsonschema.validate(json.loads(answer["text"]), schema)
 
 
 @pytest.mark.by_turns

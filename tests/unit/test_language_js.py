@@ -58,20 +58,24 @@ def logits(kind: int) -> Any:
 def test_choices_are_those_of_python() -> None:
     """Bit by bit: of 40 tokens each, drawn with the text before them."""
     rows = [logits(kind) for kind in range(4)]
+    some = np.arange(300) % 7 == 2
+    masks = (None, some, np.arange(300) == 250)
     wanted = []
     for choice in CHOICES:
         choose, ids = Sampler(Sampling(**choice)), [3, 3, 8]
         for n in range(40):
-            ids.append(choose(rows[n % 4], ids))
+            ids.append(choose(rows[n % 4], ids, masks[n % 3]))
         wanted.append(ids)
     found = run(
         """
         const { makeSampler, samplingOf } = await import('TUNE/../language/sampling.js');
         const rows = <rows>.map((row) => Float32Array.from(row));
+        const some = Uint8Array.from(rows[0], (_, id) => id % 7 === 2);
+        const masks = [undefined, some, new Uint8Array(300).fill(1, 250, 251)];
         console.log(JSON.stringify(<choices>.map((choice) => {
           const choose = makeSampler(samplingOf(choice, 300));
           const ids = [3, 3, 8];
-          for (let n = 0; n < 40; n++) ids.push(choose(rows[n % 4], ids));
+          for (let n = 0; n < 40; n++) ids.push(choose(rows[n % 4], ids, masks[n % 3]));
           return ids;
         })));
         """,
@@ -303,6 +307,7 @@ def test_files_that_describe_no_text(name: str, text: str, tmp_path: Path) -> No
 #: Token n is the letter n; 27 ends an answer; 28 and 29 are the two halves of an é.
 MODEL = """
 const { Model } = await import('TUNE/../language/language.js');
+const { tokensInOrder } = await import('TUNE/../language/json_matcher.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const runs = [];
 let fails = () => {};
@@ -332,6 +337,9 @@ const text = {
   async encode(given) {
     const whole = typeof given === 'string' ? given : given.map(({ content }) => content).join('');
     return [...whole].map((letter) => letter === 'é' ? 28 : letter.charCodeAt(0) - 96);
+  },
+  async order() {
+    return tokensInOrder(this.pieces);
   },
   close() {},
 };
@@ -516,6 +524,42 @@ def test_a_model_that_chooses_its_tokens_itself() -> None:
         """
     )
     assert codes == ["input"] * 4 + [""]
+
+
+def test_an_answer_that_fits_a_schema() -> None:
+    """It ends with its text, without a run more; the model can be used as before."""
+    found, free, runs, wrong = told(
+        """
+        const found = await read(lm.complete('a', { schema: { type: 'boolean' } }));
+        const count = runs.length;
+        const free = await read(lm.complete('a', { most: 2 }));
+        const wrong = [];
+        for (const schema of [{ not: {} }, 3, null, false]) {
+          wrong.push((await read(lm.complete('a', { schema }))).error);
+        }
+        for (const stop of ['a', ['', 'a']]) {
+          try {
+            lm.complete('a', { schema: {}, stop });
+          } catch (error) {
+            wrong.push(error.code);
+          }
+        }
+        console.log(JSON.stringify([found, free, count, wrong]));
+        """
+    )
+    assert (found["text"], found["ended"], found["error"]) == ("false", "end", None)
+    assert (runs, free["text"]) == (5, "bc")
+    assert wrong == ["input"] * 6
+
+
+def test_a_schema_that_the_vocabulary_cannot_write() -> None:
+    found, again = told(
+        """
+        const found = await read(lm.complete('a', { schema: { type: 'object' } }));
+        console.log(JSON.stringify([found, await read(lm.complete('a', { most: 1 }))]));
+        """
+    )
+    assert (found["error"], found["text"], again["text"]) == ("input", "", "b")
 
 
 def test_biases_and_penalties_of_an_answer() -> None:

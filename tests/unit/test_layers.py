@@ -379,7 +379,8 @@ SHARED_NAMES = {
     },
     "the same rules in Python and in the page": {
         *("abi", "candidate_order", "control_tokens", "device_class", "errors", "folder", "inputs"),
-        *("pairs", "pyodide", "reports", "sampling", "tensors", "trial_memory", "wasm", "webgpu"),
+        *("json_schema", "pairs", "pyodide", "reports", "sampling", "tensors", "trial_memory"),
+        *("wasm", "webgpu"),
     },
     "a matter with its command, its library and its page": {
         *("classes", "corun", "database", "elastic", "language", "static", "tune", "workers"),

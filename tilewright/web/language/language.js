@@ -18,7 +18,7 @@ export { EngineError };
 const [TOKENIZER, LANGUAGE] = ['tokenizer.json', 'language.json'];
 const IDS = 'input_ids';
 const SPACE = 0x20;
-const OPTIONS = 'frequencyPenalty, logitBias, minP, most, penalty, presencePenalty, recent, seed, signal, stop, temperature, topK, topP';
+const OPTIONS = 'frequencyPenalty, logitBias, minP, most, penalty, presencePenalty, recent, schema, seed, signal, stop, temperature, topK, topP';
 
 /** Why an answer ended with an error after which the model goes on, by the error's code. @type {Record<string, 'context' | 'memory'>} */
 const FULL = { 'context-full': 'context', 'memory-limit': 'memory' };
@@ -75,6 +75,8 @@ export class Model {
   /** Lost devices so far: after each the caches are empty. @type {number | undefined} */
   #losses;
   #busy = false;
+  /** @type {Language.OrderedTokens | undefined} */
+  #ordered;
 
   /** @param {T.Engine} engine @param {Language.TextThread} text */
   constructor(engine, text) {
@@ -148,16 +150,18 @@ export class Model {
   /** @param {readonly Language.Message[] | string} text @param {Language.AnswerOptions} options */
   #answer(text, options) {
     requireOptions('chat', options, OPTIONS);
-    const { signal, most = Infinity, stop = [], ...sampling } = options;
+    const { signal, most = Infinity, stop = [], schema, ...sampling } = options;
+    const stops = [stop].flat();
     if (most !== Infinity) requireCount('most', most, 1);
     const [words, chooses] = ['logits', 'token'].map((wanted) => this.engine.info.outputs.find(({ name }) => name === wanted));
     const settings = samplingOf(sampling, Number(words?.shape.at(-1) ?? Infinity));
-    if (chooses && !isPlain(settings)) {
-      throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out temperature, penalties and biases, or build a model with the output logits');
+    if (chooses && (schema || !isPlain(settings))) {
+      throw new EngineError('input', 'The model chooses its tokens itself', 'Leave out temperature, penalties, biases and schema, or build a model with the output logits');
     }
+    if (schema !== undefined && stops.some(Boolean)) throw new EngineError('input', 'A stop text would cut the JSON of a schema', 'Leave out the stop texts: the answer ends with its JSON');
     return new Writing({
-      pieces: this.#text.pieces, isNew: this.kind === 'encoder-decoder', stops: typeof stop === 'string' ? [stop] : stop, outcome: 'most',
-      tokens: (told) => this.#alone(signal, () => this.#tokens(text, { signal, most, choose: makeSampler(settings) }, told)),
+      pieces: this.#text.pieces, isNew: this.kind === 'encoder-decoder', stops, outcome: 'most',
+      tokens: (told) => this.#alone(signal, () => this.#tokens(text, { signal, most, choose: makeSampler(settings), schema }, told)),
     });
   }
 
@@ -181,13 +185,29 @@ export class Model {
   /** The ids of an answer, of which one may end it. @type {Language.Tokens} */
   async* #tokens(text, how, told) {
     const prompt = await this.#text.encode(text, how.signal);
-    yield* this.kind === 'decoder' ? this.#after(prompt, how, told) : this.#from(prompt, how, told);
+    const matcher = how.schema === undefined ? null : await this.#matcher(how.schema, how.signal);
+    /** @type {Language.How} */
+    const limited = { ...how, choose: (logits, ids) => how.choose(logits, ids, matcher?.allowed()) };
+    for await (const token of this.kind === 'decoder' ? this.#after(prompt, limited, told) : this.#from(prompt, limited, told)) {
+      if (!token.last) matcher?.take(token.id);
+      const whole = matcher?.isComplete ?? false;
+      yield { ...token, whole };
+      if (whole) return;
+    }
   }
 
   /** The ids of what is said. @type {Language.Heard} */
   async* #heard(samples, how) {
     this.#forgetLost();
     for await (const id of fromSound(this.engine, samples, how)) yield { id, last: false };
+  }
+
+  /** @param {Language.JsonSchema} schema @param {AbortSignal} [signal] */
+  async #matcher(schema, signal) {
+    const [{ Automaton, JsonMatcher }, { grammarOf }] = await Promise.all([import('./json_matcher.js'), import('./json_schema.js')]);
+    const { grammar, root } = grammarOf(schema);
+    this.#ordered ??= await this.#text.order(signal);
+    return new JsonMatcher(new Automaton(grammar, root), this.#ordered, this.#text.description.ends);
   }
 
   /** The ids of a text that goes on with the prompt. @type {Language.After} */
@@ -311,7 +331,7 @@ class Writing {
     const { pieces: { bytes, starts }, tokens } = this.#parts;
     let { isNew } = this.#parts;
     this.#start = performance.now();
-    for await (const { id, last } of tokens((prompt, reused) => Object.assign(this, { promptTokens: prompt, reusedTokens: reused }))) {
+    for await (const { id, last, whole } of tokens((prompt, reused) => Object.assign(this, { promptTokens: prompt, reusedTokens: reused }))) {
       const passed = performance.now() - this.#start;
       if (this.ids.length) this.milliseconds = passed - this.firstMilliseconds;
       else this.firstMilliseconds = passed;
@@ -324,6 +344,7 @@ class Writing {
       // A new text has no space before its first word.
       yield isNew && piece[0] === SPACE ? piece.subarray(1) : piece;
       isNew &&= !piece.length;
+      if (whole) this.ended ??= 'end';
     }
   }
 }

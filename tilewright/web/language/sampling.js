@@ -60,8 +60,9 @@ export function makeSampler(sampling) {
     const drawn = random() * sum;
     return order[Math.min(sums.filter((part) => part <= drawn).length, order.length - 1)];
   };
-  return (logits, ids) => {
-    const token = chosen(adjusted(logits, ids, counts));
+  return (logits, ids, allowed) => {
+    const values = adjusted(logits, ids, counts);
+    const token = chosen(allowed ? Float64Array.from(values, (value, id) => (allowed[id] ? value : -Infinity)) : values);
     counts.set(token, (counts.get(token) ?? 0) + 1);
     return token;
   };

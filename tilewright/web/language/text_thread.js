@@ -11,7 +11,7 @@ const PATIENCE = 10_000;
 export async function openTextThread(read, patience = PATIENCE) {
   const made = new Thread(read, patience);
   const { description, pieces } = await made.start();
-  return { description, pieces, encode: (text, signal) => made.encode(text, signal), close: () => made.close() };
+  return { description, pieces, encode: (text, signal) => made.encode(text, signal), order: (signal) => made.order(signal), close: () => made.close() };
 }
 
 class Thread {
@@ -54,14 +54,24 @@ class Thread {
 
   /** @param {readonly Language.Message[] | string} text @param {AbortSignal} [signal] @returns {Promise<number[]>} */
   encode(text, signal) {
-    const ids = this.#before.then(async () => {
+    return this.#next({ text }, this.#patience, "The model's chat template takes too long", signal);
+  }
+
+  /** @param {AbortSignal} [signal] @returns {Promise<Language.OrderedTokens>} */
+  order(signal) {
+    return this.#next({ ordered: true }, 10 * this.#patience, 'The vocabulary takes too long to order', signal);
+  }
+
+  /** After the requests before. @param {Omit<Language.Request, 'id'>} request @param {number} limit @param {string} late @param {AbortSignal} [signal] */
+  #next(request, limit, late, signal) {
+    const answer = this.#before.then(async () => {
       signal?.throwIfAborted();
       if (this.#closed) throw disposed();
       if (!this.#worker) await this.start();
-      return this.#ask({ text }, this.#patience, "The model's chat template takes too long");
+      return this.#ask(request, limit, late);
     });
-    this.#before = ids.then(() => {}, () => {});
-    return untilAborted(ids, signal);
+    this.#before = answer.then(() => {}, () => {});
+    return untilAborted(answer, signal);
   }
 
   close() {

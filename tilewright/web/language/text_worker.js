@@ -7,15 +7,16 @@ import { openText } from './text.js';
 let opened;
 
 /** @param {Language.Request} request */
-function answer({ files, text = '' }) {
+async function answer({ files, text = '', ordered }) {
+  if (ordered) return (await import('./json_matcher.js')).tokensInOrder(opened.pieces);
   if (!files) return opened.encode(text);
   const { description, pieces } = (opened = openText(files));
   return { description, pieces };
 }
 
-self.addEventListener('message', ({ data }) => {
+self.addEventListener('message', async ({ data }) => {
   try {
-    self.postMessage({ id: data.id, value: answer(data) });
+    self.postMessage({ id: data.id, value: await answer(data) });
   } catch (error) {
     self.postMessage({ id: data.id, error: asEngineError(error).toJSON() });
   }

@@ -42,6 +42,8 @@ export type AnswerOptions = Sampling & {
   most?: number;
   /** Texts that end the answer; they are not shown. */
   stop?: string | string[];
+  /** A JSON schema that the answer fits (docs/language-models.md); an answer that `most` or the context cuts is the beginning of one that fits. */
+  schema?: JsonSchema;
   /** Aborts the answer, which rejects with the signal's reason. */
   signal?: AbortSignal;
 };
@@ -173,9 +175,11 @@ export interface TextThread {
   readonly description: Description;
   readonly pieces: Pieces;
   encode(text: readonly Message[] | string, signal?: AbortSignal): Promise<number[]>;
+  /** The tokens in the order of their bytes. */
+  order(signal?: AbortSignal): Promise<OrderedTokens>;
   close(): void;
 }
-export type Request = { id: number; files?: TextFiles; text?: readonly Message[] | string };
+export type Request = { id: number; files?: TextFiles; text?: readonly Message[] | string; ordered?: boolean };
 
 /** Names of control tokens in texts (control_tokens.js). */
 export type ControlTokens = {
@@ -190,6 +194,28 @@ export type Cut = { control: ControlTokens; idsOf: (text: string) => number[] };
 export type CutterOf = (file: TokenizerFile, kind: Description['pieces']) => Cut;
 export type CharactersOf = (name: string, kind: Description['pieces'], model: TokenizerFile['model']) => number[];
 
+/** A part of a grammar (json_matcher.js).  Equal parts are one object. */
+export type Part = { id: number } & (
+  | { kind: 'nothing' }
+  | { kind: 'bytes'; ranges: readonly (readonly [number, number])[] }
+  | { kind: 'pair'; part: Part; rest: Part }
+  | { kind: 'either'; parts: readonly Part[] }
+  | { kind: 'repeat'; part: Part; least: number; most: number }
+  | { kind: 'later'; made: () => Part }
+);
+/** What must follow; both null at the end of the text. */
+export type Following = { id: number; part: Part | null; rest: Following | null };
+/** A byte that may come next, and what follows it. */
+export type Place = { part: Extract<Part, { kind: 'bytes' }>; rest: Following };
+/** `ends`: the text may end here; `after`: the states after each byte, as far as they are known. */
+export type TextState = { places: readonly Place[]; ends: boolean; after: (TextState | null)[] };
+/** Ids in the order of their bytes; `common`: how many bytes each shares with the one before. */
+export type OrderedTokens = Pieces & { order: Uint32Array; common: Uint32Array };
+export type TokensInOrder = (pieces: Pieces) => OrderedTokens;
+/** A JSON schema; what else it may hold is checked. */
+export type JsonSchema = Record<string, unknown>;
+export type GrammarOf = (schema: unknown) => { grammar: import('./json_matcher.js').Grammar; root: Part };
+
 export type OpenText = (files: TextFiles) => Text;
 export type OpenTextThread = (read: () => Promise<TextFiles>, patience?: number) => Promise<TextThread>;
 export type PromptOf = (description: Pick<Description, 'template' | 'texts'>, messages: readonly Message[]) => string;
@@ -198,9 +224,9 @@ export type PiecesOf = (file: TokenizerFile, kind: Description['pieces']) => Pie
 export type SpeechOf = (found: unknown) => Speech | null;
 /** What an answer is told of its prompt. */
 export type Told = (promptTokens: number, reusedTokens: number) => void;
-/** `last`: it ends the answer. */
-export type Token = { id: number; last: boolean };
-export type How = { signal?: AbortSignal; most: number; choose: Choose };
+/** `last`: it ends the answer; `whole`: the answer ends with its text. */
+export type Token = { id: number; last: boolean; whole?: boolean };
+export type How = { signal?: AbortSignal; most: number; choose: Choose; schema?: JsonSchema };
 export type Alone = (signal: AbortSignal | undefined, made: () => AsyncGenerator<Token, void>) => AsyncGenerator<Token, void>;
 /** `heard` is told the language; `ran` is called after each run. */
 export type HowHeard = {
@@ -222,8 +248,8 @@ export type FromPrompt = (
 ) => AsyncGenerator<number, void>;
 /** `isNew`: it does not go on with another text; `outcome`: why it ends behind its last token. */
 export type WritingParts = { pieces: Pieces; isNew: boolean; stops: string[]; outcome: Ended; tokens: (told: Told) => AsyncGenerator<Token, void> };
-/** Chooses an id from logits, given the ids so far. */
-export type Choose = (logits: ArrayLike<number>, ids: readonly number[]) => number;
+/** Chooses an id from logits, given the ids so far; `allowed` has ones for ids that may come. */
+export type Choose = (logits: ArrayLike<number>, ids: readonly number[], allowed?: Uint8Array) => number;
 export type Adjuster = (sampling: Required<Sampling>) => (logits: ArrayLike<number>, ids: readonly number[], counts: ReadonlyMap<number, number>) => ArrayLike<number>;
 export type Sampler = (sampling: Required<Sampling>) => Choose;
 /** Indices of the `count` largest numbers, largest first; of equal ones the first. */

@@ -26,7 +26,7 @@ const FILES = [
     .map((name) => `/tune/records/${name}.js`),
   ...['device_class', 'visit']
     .map((name) => `/tune/device/${name}.js`),
-  ...['control_tokens', 'from_prompt', 'from_sound', 'language', 'sampling', 'text', 'text_stream', 'text_thread', 'text_worker']
+  ...['control_tokens', 'from_prompt', 'from_sound', 'json_matcher', 'json_schema', 'language', 'sampling', 'text', 'text_stream', 'text_thread', 'text_worker']
     .map((name) => `/language/${name}.js`),
   '/vendor/jinja/jinja.mjs', '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];
