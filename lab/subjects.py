@@ -20,12 +20,12 @@ from tilewright.base.dtypes import BY_NUMPY, F32
 from tilewright.base.numpy_scalars import Array
 from tilewright.base.sections import Section
 from tilewright.bundle.format import encode
-from tilewright.bundle.sections import store
+from tilewright.bundle.section_files import store
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.fusion.fuse import fuse
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.fusion.program import BucketPlan
 from tilewright.fusion.specs import kernel_steps
-from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

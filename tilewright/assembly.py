@@ -20,9 +20,9 @@ from tilewright import TOOL, bundle
 from tilewright.base.abi import align
 from tilewright.base.errors import ShapeError
 from tilewright.base.sections import Section
-from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, sections
+from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, section_files
 from tilewright.bundle.format import encode
-from tilewright.bundle.sections import store
+from tilewright.bundle.section_files import store
 from tilewright.bundle.widening import narrowed
 from tilewright.fusion.program import BucketPlan, States
 from tilewright.graph.node import Graph, Node, computed
@@ -72,7 +72,7 @@ def contents_of(
     blobs: Blobs = {}
     specs = [kernel_to_data(kernel) for kernel in program.kernels]
     listed = [
-        sections.KernelEntry(name=kernel.name, spec=spec)
+        section_files.KernelEntry(name=kernel.name, spec=spec)
         for kernel, spec in zip(program.kernels, specs, strict=True)
     ]
     states = facts.states or {}
@@ -95,7 +95,7 @@ def contents_of(
         ),
         growth=bundle.GrowthEntry(**asdict(program.growth)) if program.growth else msgspec.UNSET,
         weights=Weights(bytes=stored, memory=program.tensor_bytes if widened else 0),
-        kernels=add(blobs, sections.pack(listed), "json"),
+        kernels=add(blobs, section_files.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),
         targets={name: store(one.section, _slots(one, specs), blobs) for name, one in made.items()},
         assets=tuple(_asset(name, data, blobs) for name, data in facts.assets.items()),
@@ -143,13 +143,13 @@ def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
     )
 
 
-def _slots(made: TargetOutput, specs: Sequence[Mapping[str, object]]) -> list[sections.Slot]:
+def _slots(made: TargetOutput, specs: Sequence[Mapping[str, object]]) -> list[section_files.Slot]:
     """Per kernel its slot, and by variant its schedule and the digest of its code."""
     return [
-        sections.Slot(
+        section_files.Slot(
             slot=slot,
             builds={
-                variant: sections.build_of(spec, codes[number].schedule.to_json(), variant)
+                variant: section_files.build_of(spec, codes[number].schedule.to_json(), variant)
                 for variant, codes in made.codes.items()
             },
         )

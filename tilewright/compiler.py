@@ -25,8 +25,8 @@ from tilewright.frontend.speech import Whisper
 from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import BucketPlan, States, program_of
-from tilewright.fusion.specs import Known, kernel_steps
-from tilewright.graph.extents import Probe, follow
+from tilewright.fusion.specs import RegionKernels, kernel_steps
+from tilewright.graph.extent_tracing import SizeProbe, trace_extents
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import Passes
 from tilewright.kernel.layout import Packing
@@ -143,14 +143,14 @@ def compile_model(
     options = replace(options, states=_all_states(read.inputs, options.states))
     _check_states(options.states, narrow)
     # what all combinations share is imported, rewritten, packed and fused once
-    passes, known = Passes(_packing(options.targets)), Known()
+    passes, known = Passes(_packing(options.targets)), RegionKernels()
     plans: list[BucketPlan] = []
     _check_extents(options)
     choices = _choices(importer, options)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
-            graph, extents = follow(graph, _sizes(importer, passes, dims, options))
+            graph, extents = trace_extents(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
             steps = kernel_steps(graph, fuse(graph), known, extents)
             plans.append(_rounding(BucketPlan(dims, graph, steps, extents), rounded))
@@ -299,7 +299,7 @@ def _sizes(
     passes: Passes,
     dims: dict[str, int],
     options: Options,
-) -> Iterator[Probe]:
+) -> Iterator[SizeProbe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
         for size in sorted({*SHORT, bound - 1, bound // 2}):
@@ -309,7 +309,7 @@ def _sizes(
                 if size < bound // 2:
                     continue  # right at the bound, the model has no such size
                 raise
-            yield Probe(name, number, bound, size, passes.run(graph))
+            yield SizeProbe(name, number, bound, size, passes.run(graph))
 
 
 def _probes(importer: Graphs, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:

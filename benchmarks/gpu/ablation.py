@@ -41,7 +41,7 @@ from benchmarks.records import Row
 from lab.subjects import CANDIDATE, candidates, product_step, steps_of
 from lab.timing import turn
 from tilewright.bundle import open_bundle, write
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_link import Json

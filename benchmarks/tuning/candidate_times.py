@@ -21,7 +21,7 @@ from lab.subjects import candidates
 from tilewright.api.hosts import Timer, open_timers
 from tilewright.bundle import write
 from tilewright.compiler import Options
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import DeviceClass, match

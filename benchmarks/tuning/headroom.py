@@ -37,7 +37,7 @@ from benchmarks.tuning.sessions import TunedKernel, page, speed_ratios, tuned
 from lab.timing import WARM_MS, timer_of, warm_up
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser_programs import node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass

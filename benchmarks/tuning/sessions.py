@@ -21,7 +21,7 @@ from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_link import Json
 from tilewright.kernel.spec import Kernel

@@ -13,7 +13,7 @@ from benchmarks.models.layers import LAYERS
 from lab.paper_spaces import PAPER
 from lab.subjects import matmul_step, paper_step, steps_of, weight_of
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.graph.node import contract, elementwise
 
 

@@ -31,7 +31,7 @@ from benchmarks.tuning.candidate_times import (
 )
 from benchmarks.tuning.subjects import SUBJECTS
 from tilewright.api.hosts import engine_of, timing_hosts
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.strategies import lower, schedule_from_json

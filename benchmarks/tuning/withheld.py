@@ -50,7 +50,7 @@ from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.compiler import Options
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.lite_space import Objective

@@ -38,7 +38,7 @@ from tilewright.api.hosts import engine_of
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, add, open_bundle, write
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.kernel.loops import TileFn

@@ -13,8 +13,8 @@ import numpy as np
 from helpers.whole_vectors import wholes
 from tilewright.base.dtypes import F32, I64
 from tilewright.fusion.fuse import fuse
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.fusion.specs import kernel_steps
-from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

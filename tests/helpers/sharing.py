@@ -12,8 +12,8 @@ from tilewright.compiler import Options
 from tilewright.kernel.form import Contraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.sharing import Costs
 from tilewright.targets.simd.strategies import default_schedule
+from tilewright.targets.step_sharing import Costs
 from tilewright.targets.wasm import WasmVariant
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from helpers.graphs import results, run_steps, steps_of
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const

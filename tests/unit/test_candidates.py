@@ -22,8 +22,8 @@ from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.protocol import Candidate
-from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.strategies import SCRATCH, default_schedule, objection
+from tilewright.targets.step_sharing import Work, share
 from tilewright.targets.wasm import VARIANTS
 from tilewright.tuning import candidates, catalogue
 from tilewright.tuning.candidates import build, mixed, space_of

@@ -36,7 +36,7 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.kernel.loops import TileFn
-from tilewright.plan.arena import lasting
+from tilewright.plan.arena import with_joined_lifetimes
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.step_joining.horizontal_fusion import fuse_horizontally
@@ -290,7 +290,7 @@ def test_lives_last_as_long_as_joins_need() -> None:
     program, _ = planned(CASES["norm and gate"].graph()[0])
     (plan,) = program.plans
     found = find_joined_steps(plan, program.kernels)
-    own = lasting(plan, [join.steps for join in found])
+    own = with_joined_lifetimes(plan, [join.steps for join in found])
     for before, value in zip(plan.values, own.values, strict=True):
         assert value.first <= before.first
         assert value.last >= before.last

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base.abi import ALIGNMENT, align
-from tilewright.plan.arena import Life, place
+from tilewright.plan.arena import Lifetime, place
 
 LIVES = st.builds(
-    lambda size, first, length: Life(size, first, first + length),
+    lambda size, first, length: Lifetime(size, first, first + length),
     st.one_of(st.integers(0, 300), st.sampled_from([1, 63, 64, 65, 4096])),
     st.integers(-1, 12),
     st.integers(0, 6),
@@ -21,33 +21,33 @@ LIVES = st.builds(
 
 @settings(max_examples=200, derandomize=True)
 @given(st.lists(LIVES, max_size=14))
-def test_buffers_that_live_together_never_overlap(lives: list[Life]) -> None:
-    offsets, total = place(lives)
-    placed = list(zip(lives, offsets, strict=True))
-    for life, at in placed:
+def test_buffers_that_live_together_never_overlap(lifetimes: list[Lifetime]) -> None:
+    offsets, total = place(lifetimes)
+    placed = list(zip(lifetimes, offsets, strict=True))
+    for lifetime, at in placed:
         assert at >= 0
         assert at % ALIGNMENT == 0
-        assert at + life.size <= total
+        assert at + lifetime.size <= total
     for (a, at), (b, bt) in combinations(placed, 2):
         if meet(a, b) and a.size and b.size:
             assert at + a.size <= bt or bt + b.size <= at
-    assert total <= sum(align(life.size) for life in lives)
+    assert total <= sum(align(lifetime.size) for lifetime in lifetimes)
     steps = range(-1, 20)
     needed = max(
-        (sum(align(x.size) for x in lives if x.first <= s <= x.last) for s in steps), default=0
+        (sum(align(x.size) for x in lifetimes if x.first <= s <= x.last) for s in steps), default=0
     )
     assert total >= needed
 
 
 @settings(max_examples=200, derandomize=True)
 @given(st.lists(LIVES, max_size=40))
-def test_largest_first_each_at_the_lowest_free_place(lives: list[Life]) -> None:
-    offsets, _ = place(lives)
-    order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
+def test_largest_first_each_at_the_lowest_free_place(lifetimes: list[Lifetime]) -> None:
+    offsets, _ = place(lifetimes)
+    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].size, lifetimes[i].first, i))
     for position, i in enumerate(order):
-        size = align(lives[i].size)
-        near = [j for j in order[:position] if meet(lives[i], lives[j])]
-        taken = [(offsets[j], offsets[j] + align(lives[j].size)) for j in near]
+        size = align(lifetimes[i].size)
+        near = [j for j in order[:position] if meet(lifetimes[i], lifetimes[j])]
+        taken = [(offsets[j], offsets[j] + align(lifetimes[j].size)) for j in near]
         lowest = min(
             at
             for at in (0, *(end for _, end in taken))
@@ -56,20 +56,20 @@ def test_largest_first_each_at_the_lowest_free_place(lives: list[Life]) -> None:
         assert offsets[i] == lowest
 
 
-def meet(a: Life, b: Life) -> bool:
+def meet(a: Lifetime, b: Lifetime) -> bool:
     return a.first <= b.last and b.first <= a.last
 
 
 @pytest.mark.parametrize("length", [3, 4, 9, 30])
 def test_chain_of_equal_buffers_needs_two_places(length: int) -> None:
-    lives = [Life(1000, i, i + 1) for i in range(length)]
-    _, total = place(lives)
+    lifetimes = [Lifetime(1000, i, i + 1) for i in range(length)]
+    _, total = place(lifetimes)
     assert total == 2 * align(1000)
 
 
 def test_chain_with_a_long_residual_needs_three_places() -> None:
-    lives = [Life(64, i, i + 1) for i in range(8)] + [Life(64, 0, 9)]
-    assert place(lives)[1] == 3 * 64
+    lifetimes = [Lifetime(64, i, i + 1) for i in range(8)] + [Lifetime(64, 0, 9)]
+    assert place(lifetimes)[1] == 3 * 64
 
 
 def test_nothing_to_place() -> None:

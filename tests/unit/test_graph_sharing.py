@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tilewright.targets.sharing import Costs, Share, Work, share
+from tilewright.targets.step_sharing import Costs, StepSharing, Work, share
 
 BIG, SMALL = 1_000_000, 100
 
@@ -129,7 +129,7 @@ def test_any_order_that_is_allowed_gives_the_plan_s_result(seed: int) -> None:
         assert execute(plan, groups(shares, rng)) == expected
 
 
-def groups(shares: tuple[Share, ...], rng: Random) -> list[int]:
+def groups(shares: tuple[StepSharing, ...], rng: Random) -> list[int]:
     """A key per step: units between two waits in any order, a chain as one unit."""
     keys, phase, unit = [], 0.0, 0.0
     for s in shares:

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from tilewright.base.errors import UsageError
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import import_model
-from tilewright.graph.nearest import exact
 from tilewright.graph.node import evaluate, render
+from tilewright.graph.rounding import exact_types
 
 F16, BF16, F32 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT
 Node = tuple[str, list[str], list[str], dict[str, Any]]
@@ -61,7 +61,7 @@ def test_constants_of_the_type_are_found_by_their_values() -> None:
     nodes: list[Node] = [("Cast", ["x"], ["y"], {"to": F16})]
     graph = import_model(model_of(nodes, {"x": (F32, [3])}, {"y": F16}))
     ((_, y),) = graph.outputs
-    assert (exact(y), exact(y.inputs[0])) == ({"f16"}, set())
+    assert (exact_types(y), exact_types(y.inputs[0])) == ({"f16"}, set())
 
 
 def test_a_growing_state_is_rounded_for_all_who_read_it() -> None:

@@ -23,10 +23,10 @@ from tilewright.kernel.expr import Call
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel, check
-from tilewright.targets import top_k
+from tilewright.targets import scalar_top_k
 from tilewright.targets.gpu.pointwise import top_k as groups
 
-WAYS = {"one thread": top_k.lower, "group": groups.lower}
+WAYS = {"one thread": scalar_top_k.lower, "group": groups.lower}
 
 
 def ordered(x: Node, count: int) -> Kernel:

@@ -16,7 +16,7 @@ from tilewright.kernel.loops import Let, Stmt
 from tilewright.targets import wasm
 from tilewright.targets.simd.strategies import default_schedule, lower
 from tilewright.targets.wasm import VARIANTS, emit_text
-from tilewright.targets.wasm.naive import inline_indices
+from tilewright.targets.wasm.inline_indices import inline_indices
 
 X = np.random.default_rng(1).standard_normal((48, 32), np.float32)
 PASSES = frozenset(name for name, _ in wasm.PASSES)

@@ -14,7 +14,7 @@ from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.plan import check, plan_from_data, plan_to_data
-from tilewright.plan.depends import Range, dependencies
+from tilewright.plan.dependencies import Range, dependencies
 
 MODELS = Path(__file__).parents[1] / "models"
 HOSTS = (ReferenceHost, WasmtimeHost)

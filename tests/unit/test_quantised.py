@@ -17,7 +17,7 @@ from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32, I16
-from tilewright.fusion.steps import KernelStep
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.graph.node import (
     Graph,
     cast,
@@ -35,7 +35,7 @@ from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.quantised import BlocksSchedule
+from tilewright.targets.simd.quantised_gemm import BlocksSchedule
 from tilewright.targets.simd.strategies import default_schedule, lower, strategy_of
 from tilewright.targets.strategy import Search
 

@@ -12,7 +12,7 @@ import pytest
 from tilewright.base.abi import COUNT, HEADER, RECORD, SLOT
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, open_bundle, sections, write
+from tilewright.bundle import Bundle, open_bundle, section_files, write
 from tilewright.bundle.linear_memory import facts_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
@@ -139,7 +139,7 @@ def test_other_variants_and_weights_stay(bundle: Bundle, tmp_path: Path) -> None
 
 def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> None:
     section = bundle.manifest.section("wasm")
-    entries = sections.unpack_slots(bundle.read(section.kernels))
+    entries = section_files.unpack_slots(bundle.read(section.kernels))
     slots = [e.slot for e in entries]
     number = next(n for n, slot in enumerate(slots) if slots.count(slot) > 1)
     space = space_of(kernels_of(bundle)[number], RELAXED)
@@ -147,7 +147,7 @@ def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> 
     contents = relink(bundle, RELAXED, {number: chosen})
     made = contents.manifest.section("wasm")
     assert made.slots == section.slots + 1
-    listed = sections.unpack_slots(bytes(contents.blobs[made.kernels.file]))
+    listed = section_files.unpack_slots(bytes(contents.blobs[made.kernels.file]))
     assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == chosen
     assert listed[number].builds["arm"] == entries[number].builds["arm"]
     build = made.build("x86")
@@ -168,7 +168,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
     second = {n: s for n, s in winners(bundle, RELAXED, 12).items() if n not in first}
     write(relink(one, RELAXED, second), tmp_path / "two")
     two = open_bundle(tmp_path / "two")
-    listed = sections.unpack_slots(two.read(two.manifest.section("wasm").kernels))
+    listed = section_files.unpack_slots(two.read(two.manifest.section("wasm").kernels))
     for number, schedule in {**first, **second}.items():
         assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == schedule
     want = WasmtimeHost(bundle.folder, variant="x86").run(inputs(16)).outputs

@@ -19,7 +19,7 @@ from tuning_site import SECONDS, bundle, digest
 from tuning_votes import agree, site, space, who
 
 from tilewright.bundle import open_bundle
-from tilewright.bundle.sections import unpack_slots
+from tilewright.bundle.section_files import unpack_slots
 from tilewright.cli.workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.server import async_store, session_resources

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from tilewright.base.abi import WORD_BYTES, align
 from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
-from tilewright.plan.arena import Life, place_in_arenas
+from tilewright.plan.arena import Lifetime, place_in_arenas
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.memory_layout import Location, new_layout
 from tilewright.targets.wgsl.api import MEMORY
@@ -124,7 +124,7 @@ def test_a_kernel_of_too_many_buffers_is_named(tmp_path: Path) -> None:
 
 LIVES = st.lists(
     st.builds(
-        lambda size, first, length: Life(size, first, first + length),
+        lambda size, first, length: Lifetime(size, first, first + length),
         st.integers(0, 400),
         st.integers(-1, 12),
         st.integers(0, 6),
@@ -135,15 +135,20 @@ LIVES = st.lists(
 
 @settings(max_examples=200, derandomize=True)
 @given(LIVES, st.integers(0, 700), st.sets(st.integers(0, 29), max_size=3))
-def test_buffers_in_several_arenas(lives: list[Life], first: int, kept: set[int]) -> None:
-    offsets, of, sizes = place_in_arenas(lives, first, 512, kept)
-    for n, (life, at, arena) in enumerate(zip(lives, offsets, of, strict=True)):
-        assert at + align(life.size) <= sizes[arena]
+def test_buffers_in_several_arenas(lifetimes: list[Lifetime], first: int, kept: set[int]) -> None:
+    offsets, of, sizes = place_in_arenas(lifetimes, first, 512, kept)
+    for n, (lifetime, at, arena) in enumerate(zip(lifetimes, offsets, of, strict=True)):
+        assert at + align(lifetime.size) <= sizes[arena]
         assert arena == 0 or n not in kept
-    for a, b in combinations(range(len(lives)), 2):
-        if of[a] == of[b] and lives[a].meets(lives[b]) and lives[a].size and lives[b].size:
+    for a, b in combinations(range(len(lifetimes)), 2):
+        if (
+            of[a] == of[b]
+            and lifetimes[a].overlaps(lifetimes[b])
+            and lifetimes[a].size
+            and lifetimes[b].size
+        ):
             low, high = sorted((a, b), key=offsets.__getitem__)
-            assert offsets[low] + lives[low].size <= offsets[high]
+            assert offsets[low] + lifetimes[low].size <= offsets[high]
     assert all(size <= 512 for size in sizes[1:])
     if not kept:
         assert sizes[0] <= first

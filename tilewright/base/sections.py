@@ -1,6 +1,6 @@
 """A target's part of a bundle, as plain records: files and facts.
 
-Input: bytes and numbers of a target.  Output: a `Section`, which bundle/sections.py stores and
+Input: bytes and numbers of a target.  Output: a `Section`, which bundle/section_files.py stores and
 reads.  Only the target knows what they mean.
 """
 

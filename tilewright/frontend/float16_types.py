@@ -1,7 +1,7 @@
 """Finds the tensors of a model that are f16 or bf16.  The graph computes both as f32.
 
 Input: a model.  Output: the types by the tensors' names, and the names of nodes that compute in
-f16. importer.py and graph/nearest.py decide where such a tensor is rounded.
+f16. importer.py and graph/rounding.py decide where such a tensor is rounded.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.structure_checks import describe, domain_of
 from tilewright.frontend.subgraphs import CONTROL, Visible
-from tilewright.graph.nearest import nearest, with_nearest
 from tilewright.graph.node import Graph, ModelNode, Node, graph_input, with_source
 from tilewright.graph.ops import Shape
+from tilewright.graph.rounding import rounded_to, with_rounded_outputs
 
 
 def import_model(
@@ -69,7 +69,7 @@ class Importer:
         inputs = tuple((i.name, values[i.name]) for i in model.inputs)
         outputs = tuple((o, value_of(values, o)) for o in model.outputs)
         declared = {values[name]: kind for name, kind in model.types.items() if name in values}
-        return with_nearest(Graph(model.name, inputs, outputs), outputs_of(model), declared)
+        return with_rounded_outputs(Graph(model.name, inputs, outputs), outputs_of(model), declared)
 
     def _initial(self, shapes: Mapping[str, Shape]) -> Visible:
         """The tensors that exist before the first node: inputs and weights."""
@@ -122,7 +122,7 @@ def _as_declared(types: Types, node: NodeProto, operands: list[Node | None]) -> 
     if not any(kinds) or node.op_type in CONTROL:
         return operands
     return [
-        nearest(x, kind)
+        rounded_to(x, kind)
         if x is not None and kind and (results != {kind} or node.op_type in _JUMPS)
         else x
         for x, kind in zip(operands, kinds, strict=True)
@@ -135,7 +135,7 @@ def _narrow(types: Types, node: NodeProto, results: Results) -> Results:
         return results
     kind = types.get(node.output[0], "")
     casts = kind and kind != types.get(node.input[0])
-    return tuple(nearest(x, kind) for x in results) if casts else results
+    return tuple(rounded_to(x, kind) for x in results) if casts else results
 
 
 def value_of(values: Visible, name: str) -> Node:

@@ -2,7 +2,7 @@
 
 The package chooses the tensors that are stored (`fuse.py`) and their memory (`regions.py`), and
 makes the specification of each kernel (`expressions.py`, `specs.py`), the steps of loops
-(`steps.py`), and the program of all plans (`program.py`).  Long reductions of few rows are split
-into parts (`partials.py`), and operands copied as f16 (`f16_operands.py`).  It knows no target and
-rewrites nothing; `graph/passes/` does that.
+(`kernel_steps.py`), and the program of all plans (`program.py`).  Long reductions of few rows are
+split into parts (`partials.py`), and operands copied as f16 (`f16_operands.py`).  It knows no
+target and rewrites nothing; `graph/passes/` does that.
 """

@@ -20,7 +20,7 @@ from tilewright.base.errors import required
 from tilewright.fusion.fuse import IN_TURN
 from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
-from tilewright.graph.extents import Follow
+from tilewright.graph.extent_tracing import ExtentMultiple
 from tilewright.graph.node import Node, literal
 from tilewright.graph.views import Indices, joined_axes, joins_rows, operand_indices
 from tilewright.kernel.expr import (
@@ -117,7 +117,7 @@ class ExpressionBuilder:
         self.extents.add(scalar)
         return scalar
 
-    def _literal(self, found: Follow, dtype: DType) -> Expr:
+    def _literal(self, found: ExtentMultiple, dtype: DType) -> Expr:
         """The expression of a literal that depends on an extent."""
         scalar = self._extent(found.number)
         number: Expr = IndexValue(index(scalar) * found.times, I32)

@@ -13,7 +13,7 @@ computed inside the kernel of the stored node that uses it.
   chain of a hundred thousand additions becomes some thousand steps.  Kernels within the limits are
   not changed, and there is no search for the cheapest cut.
 * A tensor that windows slide over is stored with its padding.  The operands of a stored padding or
-  concatenation are stored, too, so that `place` can put them inside it.
+  concatenation are stored, too, so that `place_in_hosts` can put them inside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.graph import ops
 from tilewright.graph.constants import kernel_constants
 from tilewright.graph.node import Graph, Node, literal
-from tilewright.graph.passes.attention import Users, region, scored
+from tilewright.graph.passes.find_attention import Users, region, scored
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import REPEATS, joins_rows, repeats, root_of
 from tilewright.kernel.expr import EXPENSIVE

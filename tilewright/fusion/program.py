@@ -30,11 +30,11 @@ from tilewright.fusion.f16_operands import (
     with_f16_weights,
 )
 from tilewright.fusion.growing import with_growing_states
+from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.fusion.partials import parts_of
-from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants, may_be_compact, narrow
-from tilewright.graph.extents import NONE, Extents
+from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
 from tilewright.kernel.form import BlockContraction, form_as
@@ -43,7 +43,7 @@ from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Access, Extent, Growth, Plan, Program, State, Step, Tensor, Value
-from tilewright.plan.depends import dependencies
+from tilewright.plan.dependencies import dependencies
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class BucketPlan:
     dims: Mapping[str, int]
     graph: Graph
     steps: tuple[KernelStep, ...]
-    extents: Extents = NONE
+    extents: Extents = NO_EXTENTS
 
 
 #: Maps each input that is a state to the output that has the state's contents after a run.

@@ -3,9 +3,9 @@
 Input: a stored node, and the nodes in memory.  Output: a `Region`.  Equal regions share one kernel:
 those of equal layers, and those in several buckets that do not depend on the bucket.
 
-Some stored tensors are part of a larger one, so padding and joining cost no copy.  `place` gives
-them a host, which is the padded tensor or concatenation, and the offsets at which they begin in it.
-The kernels of the parts store with the host's strides, and all other kernels read with them.
+Some stored tensors are part of a larger one, so padding and joining cost no copy.  `place_in_hosts`
+gives them a host, which is the padded tensor or concatenation, and the offsets at which they begin
+in it. The kernels of the parts store with the host's strides, and all other kernels read with them.
 
     x = relu(conv);  p = pad(x)   ->   relu(conv) stores into the inside of p
 """
@@ -21,7 +21,7 @@ from tilewright.base.dtypes import I8
 from tilewright.fusion.fuse import LEAVES
 from tilewright.graph import ops
 from tilewright.graph.constants import in_halves, looseness
-from tilewright.graph.extents import NONE, Extents
+from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.scan import Scan
@@ -32,17 +32,17 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Element `at` of the placed tensor is element `at + offsets` of `host`."""
 
     host: Node
     offsets: tuple[int, ...]
 
 
-Places = Mapping[Node, Place]
+Placements = Mapping[Node, Placement]
 
 
-def placed(n: Node, at: Indices, places: Places) -> tuple[Node, Indices]:
+def in_host(n: Node, at: Indices, places: Placements) -> tuple[Node, Indices]:
     """The node whose buffer contains `n`, and the indices there of its element `at`."""
     while n in places:
         spot = places[n]
@@ -51,7 +51,7 @@ def placed(n: Node, at: Indices, places: Places) -> tuple[Node, Indices]:
     return n, at
 
 
-def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
+def place_in_hosts(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Placement]:
     """A place for every operand of a stored padding or concatenation that can have one."""
     kept = set(stored)
     outputs = {n for _, n in graph.outputs}
@@ -59,9 +59,9 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
     # A loop needs its operands and its value in their own layout.
     whole = {root_of(i) for n in stored if isinstance(n.op, Scan) for i in (n, *n.inputs)}
     fixed = outputs | whole
-    places: dict[Node, Place] = {}
+    places: dict[Node, Placement] = {}
     for host in stored:
-        spots = dict(_spots(host))
+        spots = dict(_placements_in(host))
         fits = len(spots) == len(host.inputs) and all(
             n in kept and n not in places and n not in fixed and not isinstance(n.op, LEAVES)
             for n in spots
@@ -71,16 +71,16 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
     return places
 
 
-def _spots(host: Node) -> Iterator[tuple[Node, Place]]:
+def _placements_in(host: Node) -> Iterator[tuple[Node, Placement]]:
     """The place that each operand would have in `host`."""
     match host.op:
         case ops.Pad(before, _, _):
-            yield host.inputs[0], Place(host, before)
+            yield host.inputs[0], Placement(host, before)
         case ops.Concat(axis):
             start = 0
             for part in host.inputs:
                 offsets = tuple(start if i == axis else 0 for i in range(host.rank))
-                yield part, Place(host, offsets)
+                yield part, Placement(host, offsets)
                 start += part.shape[axis]
 
 
@@ -100,7 +100,7 @@ def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
     return found
 
 
-def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
+def _stays_plain(view: Node, n: Node, spot: Placement) -> bool:
     """True unless placing `n` would take plain strides from its view."""
     at: Indices = tuple(index(Var(f"i{i}", extent)) for i, extent in enumerate(view.shape))
     while view is not n:
@@ -116,10 +116,10 @@ class StoredNodes:
     scores; the constants that kernels compute; and the axes that end at run time."""
 
     stored: Set[Node]
-    places: Places
+    places: Placements
     scored: Set[Node]
     counted: Set[Node]
-    extents: Extents = NONE
+    extents: Extents = NO_EXTENTS
 
     def holds(self, n: Node) -> bool:
         """True for nodes that kernels load instead of computing them."""
@@ -131,7 +131,7 @@ class StoredNodes:
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
         """The node whose buffer contains `n`, and the indices there of its element `at`."""
-        return placed(n, at, self.places)
+        return in_host(n, at, self.places)
 
 
 def _is_position(n: Node) -> bool:
@@ -185,7 +185,7 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
     nodes = toposort([root], lambda n: n.inputs if computed(n) else ())
     number = {n: position for position, n in enumerate(nodes)}
     hosts: dict[Node, int] = {}
-    key: list[object] = [_spot(root, memory)[1:]]
+    key: list[object] = [_position_in_memory(root, memory)[1:]]
     for n in nodes:
         value = literal(n)
         if computed(n) and n.inputs:
@@ -194,7 +194,7 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
         elif value is not None and n is not root:
             key.append((value, repr(value), n.dtype))  # repr: 0.0 == -0.0
         elif memory.holds(n):
-            host, *where = _spot(n, memory)
+            host, *where = _position_in_memory(n, memory)
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))
         else:
             key.append((type(n.op), ops.attributes(n.op), n.dtype))
@@ -202,7 +202,7 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
     return Region(nodes, tuple(hosts), tuple(key))
 
 
-def _spot(n: Node, memory: StoredNodes) -> tuple[Node, object, object, object]:
+def _position_in_memory(n: Node, memory: StoredNodes) -> tuple[Node, object, object, object]:
     """(host, its shape, the position in it where `n` begins, the shape of `n`)"""
     host, at = memory.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape

@@ -1,8 +1,8 @@
 """Kernel specifications from a fused graph: one `Kernel` per stored node.
 
-Input: the nodes that `fuse` stores, and the places from `place`.  Output: `KernelStep`s: a kernel
-in normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share a
-kernel.  If another kernel stores the inside of a padded tensor, only its border is filled.
+Input: the nodes that `fuse` stores, and the places from `place_in_hosts`.  Output: `KernelStep`s: a
+kernel in normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share
+a kernel.  If another kernel stores the inside of a padded tensor, only its border is filled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tilewright.base.errors import CompilerBug
 from tilewright.base.model_limits import within
 from tilewright.fusion.expressions import AXES, ExpressionBuilder
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.regions import Region, StoredNodes, buffer_of, place, region_of
-from tilewright.fusion.steps import KernelStep, distinct, unrolled
+from tilewright.fusion.kernel_steps import KernelStep, distinct, unrolled
+from tilewright.fusion.regions import Region, StoredNodes, buffer_of, place_in_hosts, region_of
 from tilewright.graph import ops
 from tilewright.graph.constants import kernel_constants
-from tilewright.graph.extents import NONE, Extents
+from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node
-from tilewright.graph.passes.attention import scored
+from tilewright.graph.passes.find_attention import scored
 from tilewright.graph.scan import Scan
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Const, Load
@@ -29,7 +29,7 @@ from tilewright.plan import Check
 
 
 @dataclass(frozen=True)
-class _Made:
+class _RegionKernel:
     """A kernel, and the nodes of its region that a step needs.
 
     loads:   positions among the region's hosts, in the order of the kernel's buffers
@@ -44,14 +44,14 @@ class _Made:
 
 
 #: The kernels of all regions so far, by key: equal layers share one.
-Known = dict[object, _Made]
+RegionKernels = dict[object, _RegionKernel]
 
 
 def kernel_steps(
     graph: Graph,
     stored: tuple[Node, ...],
-    known: Known | None = None,
-    extents: Extents = NONE,
+    known: RegionKernels | None = None,
+    extents: Extents = NO_EXTENTS,
 ) -> tuple[KernelStep, ...]:
     """A step per stored node, in an order that respects dependencies.
 
@@ -59,7 +59,7 @@ def kernel_steps(
     that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
-    places, scores = place(graph, stored), scored(graph, kept)
+    places, scores = place_in_hosts(graph, stored), scored(graph, kept)
     memory = StoredNodes(kept, places, scores, kernel_constants(graph), extents)
     steps: list[KernelStep] = []
     for n in stored:
@@ -68,7 +68,7 @@ def kernel_steps(
     return tuple(steps)
 
 
-def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
+def _steps(n: Node, memory: StoredNodes, known: RegionKernels) -> list[KernelStep]:
     """The steps that store those parts of `n` that no other step stores."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
@@ -85,7 +85,7 @@ def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
     return [_border(n, n.op, axis, memory) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
-def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
+def _step(n: Node, memory: StoredNodes, known: RegionKernels) -> KernelStep:
     region = region_of(n, memory)
     if region.key not in known:
         known[region.key] = _made(n, memory, region)
@@ -111,7 +111,7 @@ def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
     return KernelStep(collapse(kernel), host, (other,), n.source, (0, 0))
 
 
-def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
+def _made(n: Node, memory: StoredNodes, region: Region) -> _RegionKernel:
     maker = ExpressionBuilder(n, memory)
     kernel = collapse(maker.kernel())
     check(kernel)
@@ -119,7 +119,7 @@ def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
     nodes = {node: i for i, node in enumerate(region.nodes)}
     loads = tuple(hosts[host] for host in maker.buffers)
     anchors, checks = (tuple(map(nodes.__getitem__, x)) for x in (maker.anchors, maker.checked))
-    return _Made(kernel, loads, anchors, checks)
+    return _RegionKernel(kernel, loads, anchors, checks)
 
 
 def _check(n: Node) -> Check:

@@ -23,7 +23,6 @@ from tilewright.base.abi import align
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, I64, U8
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
-from tilewright.graph.nearest import rounding
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -36,6 +35,7 @@ from tilewright.graph.node import (
     toposort,
 )
 from tilewright.graph.ops import Array
+from tilewright.graph.rounding import rounded_type
 from tilewright.graph.rules import RULES
 
 #: Kernels compute a constant, instead of loading it, only if it has more elements than this,
@@ -80,8 +80,8 @@ def _is_exact_in_kernels(n: Node, fn: str) -> bool:
 
     Calls that unpack 4-bit weights ("nibble") do not count: their operands are stored.
     """
-    exact = fn != "nibble" and not SCALARS[fn].ulp
-    return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
+    exact_types = fn != "nibble" and not SCALARS[fn].ulp
+    return exact_types and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 
 def kernel_constants(graph: Graph) -> frozenset[Node]:
@@ -174,7 +174,7 @@ _MOVES = (*ops.VIEWS, ops.Realize, ops.Pad, ops.Concat)
 
 
 @dataclass(frozen=True)
-class Narrow:
+class NarrowConstant:
     """The form of a constant in files.
 
     dtype: the element type in the file: "f16", "bf16", "i8" or "u8"; "" for the constant's own type
@@ -190,8 +190,8 @@ class Narrow:
     zero: Node | None = None
 
 
-def narrow(n: Node) -> Narrow:
-    return _quantised(n) or Narrow(_stored_as(n), n)
+def narrow(n: Node) -> NarrowConstant:
+    return _quantised(n) or NarrowConstant(_stored_as(n), n)
 
 
 def in_halves(n: Node) -> bool:
@@ -221,12 +221,12 @@ def _stored_as(n: Node, operands: list[str]) -> str:
     if isinstance(n.op, ops.Weight):
         return n.op.stored
     if isinstance(n.op, ops.Elementwise):
-        return rounding(n)
-    exact = not isinstance(n.op, ops.Pad) or n.op.value == 0
-    return operands[0] if exact and len(set(operands)) == 1 else ""
+        return rounded_type(n)
+    exact_types = not isinstance(n.op, ops.Pad) or n.op.value == 0
+    return operands[0] if exact_types and len(set(operands)) == 1 else ""
 
 
-def _quantised(n: Node) -> Narrow | None:
+def _quantised(n: Node) -> NarrowConstant | None:
     """The narrow form of a constant that only moves and pads the model's own integers, else
     None."""
     path, x = [], n
@@ -258,7 +258,7 @@ def _quantised(n: Node) -> Narrow | None:
         parts.pop()
     if sum(align(p.nbytes) for p in parts) + align(n.size) >= align(n.size * n.dtype.size):
         return None
-    return Narrow(whole.dtype.name, whole, *map(constant, parts))
+    return NarrowConstant(whole.dtype.name, whole, *map(constant, parts))
 
 
 _RANGES = {"i8": range(-128, 128), "u8": range(256)}

@@ -120,7 +120,7 @@ class Contract(Op):
     convolution are made by `Unfold` first.  Integers of 8 or 16 bits are summed in i32, exactly.
 
     `role` is "scores" or "context" for the two contractions of an attention, which share a kernel
-    (graph/passes/attention.py); it changes no value.
+    (graph/passes/find_attention.py); it changes no value.
     """
 
     a: str

@@ -7,7 +7,7 @@ node: every result as [length, ...], then the last states that are not results.
     state = initial
     for i in range(length):   state, result[i] = body(state, sequence[i], fixed)
 
-The body is compiled once; fusion/steps.py repeats its kernels for the iterations.
+The body is compiled once; fusion/kernel_steps.py repeats its kernels for the iterations.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import MemoryLimit, OutOfRange
-from tilewright.bundle import Bundle, open_bundle, sections
+from tilewright.bundle import Bundle, open_bundle, section_files
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.widening import tensors_of
 from tilewright.hosts.growing_states import from_blocks, into_blocks
@@ -50,7 +50,7 @@ def program_of(bundle: Bundle) -> Program:
     manifest, growth = bundle.manifest, bundle.manifest.grown
     table = bundle.tensors()
     with reading("the plans and kernels"):
-        listed = sections.unpack(bundle.read(manifest.kernels))
+        listed = section_files.unpack(bundle.read(manifest.kernels))
         plans = [
             parse(bundle.read(plan.file), dict[str, object], "a plan") for plan in manifest.plans
         ]

@@ -15,7 +15,7 @@ from tilewright.base.errors import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.layout import RowBlocks
-from tilewright.kernel.quantised import Quantised, of_blocks
+from tilewright.kernel.quantised_weights import QuantisedProduct, of_blocks
 from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
@@ -37,7 +37,7 @@ class Contraction(Form):
 class BlockContraction(Form):
     """Sums of f32 products with weights that are stored as integers with scales."""
 
-    weights: Quantised
+    weights: QuantisedProduct
 
     @property
     def operands(self) -> Operands:

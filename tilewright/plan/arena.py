@@ -21,14 +21,14 @@ RUN = 64
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """A buffer of `size`, alive from step `first` to step `last`, both included."""
 
     size: int
     first: int
     last: int
 
-    def meets(self, other: Life) -> bool:
+    def overlaps(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
 
     @property
@@ -36,11 +36,11 @@ class Life:
         return range(self.first // RUN, self.last // RUN + 1)
 
 
-class _Room:
+class _ArenaOffsets:
     """Offsets of buffers in one memory; buffers whose lives overlap get different places."""
 
-    def __init__(self, lives: Sequence[Life]) -> None:
-        self._lives, self._offsets = lives, [0] * len(lives)
+    def __init__(self, lifetimes: Sequence[Lifetime]) -> None:
+        self._lives, self._offsets = lifetimes, [0] * len(lifetimes)
         self._placed: defaultdict[int, list[int]] = defaultdict(list)
         self.size = 0
 
@@ -61,23 +61,23 @@ class _Room:
             self._placed[run].append(i)
         self.size = max(self.size, at + align(self._lives[i].size))
 
-    def _neighbours(self, life: Life) -> Iterator[int]:
+    def _neighbours(self, lifetime: Lifetime) -> Iterator[int]:
         """Placed buffers whose life meets this one, each once."""
-        for run in life.runs:
+        for run in lifetime.runs:
             for j in self._placed[run]:
                 other = self._lives[j]
-                if run == max(other.runs.start, life.runs.start) and other.meets(life):
+                if run == max(other.runs.start, lifetime.runs.start) and other.overlaps(lifetime):
                     yield j
 
 
-def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
+def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """(offset of each buffer, size of the arena): largest first, at the lowest free offset."""
-    offsets, _, (size,) = place_in_arenas(lives, None)
+    offsets, _, (size,) = place_in_arenas(lifetimes, None)
     return offsets, size
 
 
 def place_in_arenas(
-    lives: Sequence[Life], first: int | None, most: int = 0, kept: Collection[int] = ()
+    lifetimes: Sequence[Lifetime], first: int | None, most: int = 0, kept: Collection[int] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """(offset of each buffer, its arena, size of each arena), in as many arenas as necessary.
 
@@ -85,20 +85,21 @@ def place_in_arenas(
     kept:  buffers that must be in the first arena, even beyond its size A buffer larger than `most`
            gets an arena of its own.
     """
-    offsets, arenas = [0] * len(lives), [0] * len(lives)
-    rooms = [_Room(lives)]
+    offsets, arenas = [0] * len(lifetimes), [0] * len(lifetimes)
+    rooms = [_ArenaOffsets(lifetimes)]
 
     def fits(i: int, arena: int, at: int) -> bool:
         room = most if arena else first
-        return room is None or at + align(lives[i].size) <= room or (arena == 0 and i in kept)
+        return room is None or at + align(lifetimes[i].size) <= room or (arena == 0 and i in kept)
 
     for i in sorted(
-        range(len(lives)), key=lambda i: (i not in kept, -lives[i].size, lives[i].first, i)
+        range(len(lifetimes)),
+        key=lambda i: (i not in kept, -lifetimes[i].size, lifetimes[i].first, i),
     ):
         found = ((n, at) for n, room in enumerate(rooms) if fits(i, n, at := room.fit(i)))
         arena, at = next(found, (len(rooms), 0))
         if arena == len(rooms):
-            rooms.append(_Room(lives))
+            rooms.append(_ArenaOffsets(lifetimes))
         rooms[arena].put(i, at)
         offsets[i], arenas[i] = at, arena
     return tuple(offsets), tuple(arenas), tuple(room.size for room in rooms)
@@ -107,13 +108,13 @@ def place_in_arenas(
 def arena_of(plan: Plan, size: Callable[[Value], int]) -> tuple[tuple[int, ...], int]:
     """(offset of each value, size of the arena); weights and states are stored elsewhere and have
     the offset 0."""
-    inside = movable(plan)
-    offsets, total = place(lives_of(plan, inside, size))
+    inside = arena_values(plan)
+    offsets, total = place(lifetimes_of(plan, inside, size))
     found = dict(zip(inside, offsets, strict=True))
     return tuple(found.get(i, 0) for i in range(len(plan.values))), total
 
 
-def lasting(plan: Plan, together: Sequence[range]) -> Plan:
+def with_joined_lifetimes(plan: Plan, together: Sequence[range]) -> Plan:
     """The plan with longer lifetimes: a value that a step of one of these ranges reads or writes
     keeps its memory during all steps of the range."""
     runs = {step: run for run in together for step in run}
@@ -130,14 +131,16 @@ def lasting(plan: Plan, together: Sequence[range]) -> Plan:
     return replace(plan, values=tuple(values))
 
 
-def movable(plan: Plan) -> list[int]:
+def arena_values(plan: Plan) -> list[int]:
     """Numbers of the values that are in an arena."""
     return [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
 
 
-def lives_of(plan: Plan, numbers: Sequence[int], size: Callable[[Value], int]) -> list[Life]:
+def lifetimes_of(
+    plan: Plan, numbers: Sequence[int], size: Callable[[Value], int]
+) -> list[Lifetime]:
     values = (plan.values[i] for i in numbers)
-    return [Life(size(v), v.first, v.last) for v in values]
+    return [Lifetime(size(v), v.first, v.last) for v in values]
 
 
 def consecutive(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:

@@ -25,7 +25,7 @@ from tilewright.kernel.loops import Scratch, TileFn, checks
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
-from tilewright.targets import top_k
+from tilewright.targets import scalar_top_k
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.protocol import Candidate, Code
 from tilewright.targets.schedule import Schedule
@@ -173,7 +173,7 @@ def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
 def lower(kernel: Kernel) -> TileFn:
     """Loops with one tile per point of the leading axes.  Reductions that keep axes use scratch."""
     if isinstance(classify(kernel), Ordering):
-        return top_k.lower(kernel)
+        return scalar_top_k.lower(kernel)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)
     at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))

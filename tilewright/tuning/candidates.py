@@ -28,7 +28,7 @@ from tilewright.targets.protocol import Candidate, Fixed, Mark, Target, fixed
 from tilewright.targets.schedule import Schedule
 
 if TYPE_CHECKING:
-    from tilewright.bundle.sections import SlotBuild
+    from tilewright.bundle.section_files import SlotBuild
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def default_of(
 ) -> int | None:
     """The candidate that a device runs in the bundle itself: 0, unless the bundle was relinked.
 
-    builds: of a slot (bundle/sections.py)
+    builds: of a slot (bundle/section_files.py)
     features: of the device; if one that the relinked candidate needs is missing, the bundle runs 0
     """
     if variant not in builds:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tilewright.base.errors import BundleCorrupt, InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import REBUILD, checking, reading
-from tilewright.bundle.sections import Slot, unpack, unpack_slots
+from tilewright.bundle.section_files import Slot, unpack, unpack_slots
 from tilewright.bundle.signing import Signer
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel

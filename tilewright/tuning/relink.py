@@ -17,9 +17,9 @@ import msgspec
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, sections
+from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, section_files
 from tilewright.bundle.format import checking, parse, reading
-from tilewright.bundle.sections import load, store
+from tilewright.bundle.section_files import load, store
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Extent, Growth, Program, State, Tensor, check, plan_from_data
 from tilewright.targets import Code, Target
@@ -44,7 +44,7 @@ def relink(
     old = bundle.manifest
     section = _section(old, device)
     target = find_target(device.target)
-    entries = sections.unpack(bundle.read(old.kernels))
+    entries = section_files.unpack(bundle.read(old.kernels))
     unknown = sorted(set(winners) - set(range(len(entries))))
     if unknown:
         raise UsageError(
@@ -71,7 +71,7 @@ def relink(
             slot,
             builds=slot.builds
             | {
-                device.variant: sections.build_of(
+                device.variant: section_files.build_of(
                     entry.spec, code.schedule.to_json(), device.variant
                 )
             },

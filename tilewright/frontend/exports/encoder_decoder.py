@@ -30,8 +30,8 @@ from tilewright.frontend.importer import value_of
 from tilewright.frontend.language.decoder import IDS, LAST, LOGITS, ROWS, SharedInputs
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.subgraphs import Visible
-from tilewright.graph.nearest import with_nearest
 from tilewright.graph.node import Graph, Node, cast, graph_input, iota, pad, reshape
+from tilewright.graph.rounding import with_rounded_outputs
 
 #: Our inputs for the prompt and the position of its last token, and the dimension of its tokens.
 PROMPT, PROMPT_LAST, PROMPT_ROWS = "encoder_ids", "encoder_last", "m"
@@ -147,7 +147,7 @@ class EncoderDecoderExport:
         inputs = ((PROMPT, asked), (PROMPT_LAST, prompt.last), (IDS, ids), (LAST, answer.last))
         present = zip(self.states.values(), kept.values(), strict=True)
         graph = Graph(self.name, (*inputs, *past.items()), ((LOGITS, logits), *present))
-        return with_nearest(graph, {}, declared | _declared(self.decoder, made))
+        return with_rounded_outputs(graph, {}, declared | _declared(self.decoder, made))
 
     # ---- the two files ---------------------------------------------------------------------------
 

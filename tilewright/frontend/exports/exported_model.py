@@ -32,7 +32,6 @@ from tilewright.frontend.language.decoder import (
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.subgraphs import Visible
 from tilewright.graph import ops
-from tilewright.graph.nearest import with_nearest
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -46,6 +45,7 @@ from tilewright.graph.node import (
     slice_,
     with_pick_source,
 )
+from tilewright.graph.rounding import with_rounded_outputs
 
 #: Rows of the room that a run must leave, so that the model can be imported with fewer past rows.
 SPARE = 3
@@ -124,7 +124,7 @@ class ExportedModel:
         graph = with_compared_keys(graph, known, made.scored)
         declared = {values[n]: kind for n, kind in self.model.types.items() if n in values}
         kinds = {name: kind for name, kind in self.narrow.items() if name in outputs}
-        return with_nearest(graph, kinds, declared)
+        return with_rounded_outputs(graph, kinds, declared)
 
     def _imported(self, known: NewRows, ids: Node, states: Mapping[str, Node]) -> PastImport:
         rows, full = known.rows, self.room - known.rows

@@ -100,7 +100,7 @@ class Matrix:
         return reshape(al.add(blocks, least), made.shape)
 
     def _scaled(self, whole: Node, scale: Node) -> Node:
-        # the form that graph/quantised.py knows
+        # the form that graph/constants.py knows
         blocks = cast(reshape(whole, (whole.shape[0], -1, self.group)), F32)
         return reshape(al.mul(blocks, al.unsqueeze(scale, [2])), whole.shape)
 

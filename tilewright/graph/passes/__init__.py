@@ -6,7 +6,7 @@ target they know only the layouts that it wants for weights (`Packing`).
 
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import algebra, pack
-from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.find_attention import attention
 from tilewright.graph.passes.packed_rows import gathered_from_packed
 from tilewright.graph.passes.scales import fold_scales
 from tilewright.graph.rewrite import Rewriter

@@ -33,7 +33,7 @@ from tilewright.targets.simd import (
     inner_product,
     integer_gemm,
     products,
-    quantised,
+    quantised_gemm,
     rowwise,
     top_k,
     transpose,
@@ -155,7 +155,10 @@ CONTRACTION = VectorStrategy[products.Either](
     products.rules,
 )
 BLOCKS = VectorStrategy(
-    (quantised.BlocksSchedule,), quantised.lower, quantised.default, quantised.rules
+    (quantised_gemm.BlocksSchedule,),
+    quantised_gemm.lower,
+    quantised_gemm.default,
+    quantised_gemm.rules,
 )
 ATTENTION = VectorStrategy(
     (attention.AttentionSchedule,), attention_loops.lower, attention.default, attention.rules

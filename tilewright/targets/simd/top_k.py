@@ -1,4 +1,4 @@
-"""Top-k and sorting on one thread: the only schedule, and its loops (targets/top_k.py).
+"""Top-k and sorting on one thread: the only schedule, and its loops (targets/scalar_top_k.py).
 
 Input: a kernel of the form `Ordering`. Output: its schedule and loops. Nothing is tuned.
 """
@@ -11,7 +11,7 @@ from math import prod
 
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import top_k
+from tilewright.targets import scalar_top_k
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.search_rules import Rules
@@ -50,4 +50,4 @@ def rules(kernel: Kernel, usual: TopKSchedule, machine: Machine) -> TopKRules:
 
 def lower(kernel: Kernel, schedule: TopKSchedule) -> TileFn:
     del schedule
-    return top_k.lower(kernel)
+    return scalar_top_k.lower(kernel)

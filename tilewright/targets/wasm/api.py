@@ -19,7 +19,6 @@ from tilewright.plan import Program
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.protocol import Candidate, Code, Facts, setting, slots_of
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import (
     SCRATCH,
@@ -30,6 +29,7 @@ from tilewright.targets.simd.strategies import (
     slow_schedule,
     strategy_of,
 )
+from tilewright.targets.step_sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.strategy import Search
 from tilewright.targets.wasm.choices import choices
 from tilewright.targets.wasm.classes import CLASSES
@@ -123,7 +123,7 @@ class Wasm:
         codes: Mapping[str, Sequence[Code]],
         settings: Mapping[str, object],
     ) -> Section:
-        """Settings: "costs" (targets/sharing.py), and "scratch", the least bytes of a worker's
+        """Settings: "costs" (targets/step_sharing.py), and "scratch", the least bytes of a worker's
         area."""
         memory = memory_map(program, codes, setting(settings, "scratch", SCRATCH))
         slots = slots_of(codes)

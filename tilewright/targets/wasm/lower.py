@@ -25,6 +25,7 @@ from tilewright.targets.wasm import ir, mathlib
 from tilewright.targets.wasm.arith import VALTYPE, shape_of
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.half_words import HALF, half_store
+from tilewright.targets.wasm.inline_indices import inline_indices
 from tilewright.targets.wasm.ir import (
     Assign,
     Expr,
@@ -38,7 +39,6 @@ from tilewright.targets.wasm.ir import (
     const,
     op,
 )
-from tilewright.targets.wasm.naive import inline_indices
 from tilewright.targets.wasm.values import ValueLowering
 from tilewright.targets.wasm.variant import WasmVariant
 

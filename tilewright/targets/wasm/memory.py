@@ -18,7 +18,7 @@ from tilewright.kernel.spec import Buffer
 from tilewright.plan import Plan, Program
 from tilewright.plan.arena import arena_of, consecutive
 from tilewright.targets.protocol import Code
-from tilewright.targets.sharing import Costs, share, work_of
+from tilewright.targets.step_sharing import Costs, share, work_of
 from tilewright.targets.wasm.half_words import HALF
 from tilewright.targets.wasm.image import StepCall, image, image_bytes
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.base.abi import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Value
-from tilewright.plan.arena import Life, consecutive, lives_of, movable, place_in_arenas
+from tilewright.plan.arena import Lifetime, arena_values, consecutive, lifetimes_of, place_in_arenas
 
 #: Tensors of fewer units, or of less than this part of a buffer, stay in the model's own buffer.
 LEAST_LARGE_UNITS, PART = 2**18, 16
@@ -92,7 +92,7 @@ def assign_states(sizes: Sequence[int], head: int, most: int) -> BufferAssignmen
     buffer from unit `head` on."""
     kept = [n for n, size in enumerate(sizes) if _stays_in_own_buffer(size, most)]
     offsets, of, (_, *further) = place_in_arenas(
-        [Life(size, 0, 0) for size in sizes], 0, most, kept
+        [Lifetime(size, 0, 0) for size in sizes], 0, most, kept
     )
     begins = (at if annex else head + at for at, annex in zip(offsets, of, strict=True))
     return BufferAssignment(of, tuple(begins), tuple(further))
@@ -106,10 +106,10 @@ def assign_values(
 
     before: annexes of states, which come first; `sizes` does not include them
     """
-    inside = movable(plan)
+    inside = arena_values(plan)
     kept = {n for n, i in enumerate(inside) if plan.values[i].kind in ("input", "output")}
     offsets, of, (own, *further) = place_in_arenas(
-        lives_of(plan, inside, size_of), room, most, kept
+        lifetimes_of(plan, inside, size_of), room, most, kept
     )
     at = dict(zip(inside, zip(offsets, of, strict=True), strict=True))
     every = [at.get(i, (0, 0)) for i in range(len(plan.values))]

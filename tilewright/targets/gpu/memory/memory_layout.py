@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import MemoryLimit
 from tilewright.base.sections import Section
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
-from tilewright.plan.arena import arena_of, consecutive, lasting
+from tilewright.plan.arena import arena_of, consecutive, with_joined_lifetimes
 from tilewright.targets.gpu.memory.buffer_assignment import (
     BufferAssignment,
     assign_banks,
@@ -264,7 +264,7 @@ def _arenas_in_one_buffer(
     """The arenas of plans, each in one buffer."""
     found = []
     for plan, runs in zip(program.plans, joined, strict=True):
-        offsets, size = arena_of(lasting(plan, runs), traits.size_of)
+        offsets, size = arena_of(with_joined_lifetimes(plan, runs), traits.size_of)
         found.append(Arena(plan, runs, BufferAssignment.in_one(offsets), size))
     return tuple(found)
 
@@ -273,7 +273,7 @@ def _with_annexes(program: Program, found: MemoryLayout, most: int) -> MemoryLay
     """The layout with values in annexes if the rest of the model's own buffer is too small."""
     at, arenas = _end_of_states(program, found), []
     for arena in found.arenas:
-        plan, size_of = lasting(arena.plan, arena.joined), found.traits.size_of
+        plan, size_of = with_joined_lifetimes(arena.plan, arena.joined), found.traits.size_of
         values, own = assign_values(plan, size_of, most - at, most, len(found.states.sizes))
         arenas.append(replace(arena, values=values, own_units=own))
     return replace(found, values_at=at, arenas=tuple(arenas), annex_units=most)

@@ -40,7 +40,7 @@ from tilewright.targets.gpu.pointwise.reductions import (
     POINTS_TOGETHER,
     reduce_over_threads,
 )
-from tilewright.targets.top_k import before
+from tilewright.targets.scalar_top_k import before
 
 #: The number of values of two bits.
 DIGIT_VALUES = 4

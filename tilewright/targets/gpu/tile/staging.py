@@ -38,7 +38,7 @@ from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.loops import Barrier, Scratch
-from tilewright.kernel.quantised import Quantised
+from tilewright.kernel.quantised_weights import QuantisedProduct
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
@@ -335,14 +335,14 @@ class QuantisedOperand(StagedOperand):
     vectors: whether memory has whole vectors of columns, for the words, scales and zero points
     """
 
-    weights: Quantised
+    weights: QuantisedProduct
     vectors: Mapping[Load, bool]
 
     @staticmethod
     def of(
         b: Builder,
         operand_tile: OperandTile,
-        weights: Quantised,
+        weights: QuantisedProduct,
         *,
         padded: bool = False,
         panel: int = 1,

@@ -12,7 +12,7 @@ import { isFloat } from './inputs.js';
 export const MOST_BYTES = 512 * 2 ** 20;
 /** Reductions that propagate a NaN in any order of evaluation. */
 const CLEAR = ['sum', 'prod'];
-/** The layout of packed integers: kernels may move their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
+/** The layout of packed integers: kernels may move their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised_gemm.py). */
 const BLOCKS = 'blocks';
 /** A buffer that a kernel multiplies by at least this much (integers; floats) is a mask: `(1 - mask) * -3.4e38` is infinite unless it is 0 or 1. */
 const MASKING = { integer: 1e4, float: 1e30 };

@@ -19,7 +19,6 @@ from math import isfinite
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import of_kind
 from tilewright.graph import ops
-from tilewright.graph.nearest import rounding
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -32,6 +31,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.passes.algebra import constant_value
+from tilewright.graph.rounding import rounded_type
 from tilewright.graph.views import offset, operand_indices
 from tilewright.kernel.index import Index, Var, index, stride
 
@@ -128,7 +128,7 @@ def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], b
         if isinstance(x.op, (ops.Reshape, ops.Transpose)):
             views.append(x)
             at, x = operand_indices(x, at), x.inputs[0]
-        elif rounding(x):
+        elif rounded_type(x):
             x = x.inputs[0]
         elif clean is not None:
             safe, x = True, clean
@@ -268,7 +268,7 @@ def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) 
     for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
-        elif rounding(n):
+        elif rounded_type(n):
             made[n] = made[n.inputs[0]]
         else:
             made[n] = node(n.op, *(made[i] for i in n.inputs), source=n.source)

@@ -21,7 +21,7 @@ from tilewright.graph.views import window
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Check
 
-Spot = tuple[Node, int]  # a stored node and the element of it where something begins
+StoredAt = tuple[Node, int]  # a stored node and the element of it where something begins
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ def unrolled(
     """The body's steps, repeated for each iteration, in order."""
     inputs = [n for _, n in body.inputs]
     outputs = [n for _, n in body.outputs]
-    given = [_spot(n) for n in scan.inputs]
+    given = [_stored_at(n) for n in scan.inputs]
     end = op.states + len(op.backward)
     states = given[: op.states]
     for i in range(op.length):
-        places: dict[Node, Spot] = dict(zip(inputs[end:], given[end:], strict=True))
+        places: dict[Node, StoredAt] = dict(zip(inputs[end:], given[end:], strict=True))
         places |= zip(inputs[: op.states], states, strict=True)
         for n, (root, at), back in zip(
             inputs[op.states :], given[op.states : end], op.backward, strict=False
         ):
             places[n] = root, at + n.size * iteration_index(i, op.length, back)
         last = (op.length - 1 - i) % 2 == 0
-        made: list[Spot] = [
+        made: list[StoredAt] = [
             (scan, part.at(i, op.length)) if part.many or last else (mine, 0)
             for part, mine in zip(op.parts, (*inputs[: op.states], *outputs), strict=False)
         ]
@@ -93,11 +93,11 @@ def unrolled(
         states = [places[n] for n in outputs[: op.states]]
 
 
-def _spot(x: Node) -> Spot:
+def _stored_at(x: Node) -> StoredAt:
     return required(window(x), "it does not lie in one piece", node=x)
 
 
-def _placed(step: KernelStep, places: Mapping[Node, Spot]) -> KernelStep:
+def _placed(step: KernelStep, places: Mapping[Node, StoredAt]) -> KernelStep:
     """The step with the body's inputs and outputs replaced by the nodes that they stand for."""
     spots = [
         (root, at + offset)

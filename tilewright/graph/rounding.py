@@ -18,7 +18,7 @@ from tilewright.graph.node import Graph, Node, elementwise, fact, node, toposort
 from tilewright.graph.ops import Array
 
 #: The types; they are also names of the scalar functions that round to them.
-KINDS = frozenset({"f16", "bf16"})
+ROUNDED_TYPES = frozenset({"f16", "bf16"})
 #: Movements for which rounding before or after is the same; a slice reads only a part.
 _MOVES = (
     ops.Reshape, ops.Transpose, ops.Broadcast, ops.Flip, ops.Unfold, ops.Realize, ops.Concat,
@@ -50,44 +50,44 @@ def _kept(n: Node) -> tuple[Node, ...]:
 
 
 @fact(_kept)
-def exact(n: Node, operands: list[frozenset[str]]) -> frozenset[str]:
+def exact_types(n: Node, operands: list[frozenset[str]]) -> frozenset[str]:
     """The types that can represent every number of an f32 node."""
     match n.op:
         case ops.Input() | ops.Weight():
-            return KINDS & {n.op.stored}
+            return ROUNDED_TYPES & {n.op.stored}
         case ops.Constant(value):
-            return _holding(value)
-        case ops.Elementwise(fn, _) if fn in KINDS:
+            return _types_of_values(value)
+        case ops.Elementwise(fn, _) if fn in ROUNDED_TYPES:
             return frozenset({fn})
         case ops.Elementwise("cast", _) if n.inputs[0].dtype in (BOOL, I8, U8):
-            return KINDS
+            return ROUNDED_TYPES
         case ops.Pad(_, _, value):
-            operands = [*operands, _holding(np.asarray(value, np.float32))]
+            operands = [*operands, _types_of_values(np.asarray(value, np.float32))]
     return frozenset.intersection(*operands) if operands else frozenset()
 
 
-def _holding(value: Array) -> frozenset[str]:
+def _types_of_values(value: Array) -> frozenset[str]:
     if value.dtype != np.float32:
         return frozenset()
     return frozenset(
-        kind for kind in KINDS
+        kind for kind in ROUNDED_TYPES
         if np.array_equal(NUMPY_SCALARS[kind](value), value, equal_nan=True)
     )  # fmt: skip
 
 
-def _open(n: Node, kind: str) -> tuple[Node, ...]:
+def _unrounded_operands(n: Node, kind: str) -> tuple[Node, ...]:
     """The operands to round instead of a node that only moves their numbers."""
-    return tuple(x for x in _moved(n) if kind not in exact(x))
+    return tuple(x for x in _moved(n) if kind not in exact_types(x))
 
 
-def nearest(n: Node, kind: str) -> Node:
+def rounded_to(n: Node, kind: str) -> Node:
     """The node with each number rounded to the type `kind`.  The rounding is done before
     movements."""
-    if kind in exact(n):
+    if kind in exact_types(n):
         return n
     made: dict[Node, Node] = {}
-    for x in toposort([n], lambda m: _open(m, kind)):
-        if _open(x, kind):
+    for x in toposort([n], lambda m: _unrounded_operands(m, kind)):
+        if _unrounded_operands(x, kind):
             made[x] = node(x.op, *(made.get(i, i) for i in x.inputs), source=x.source)
         else:
             made[x] = elementwise(kind, x)
@@ -96,14 +96,16 @@ def nearest(n: Node, kind: str) -> Node:
 
 def _unrounded(n: Node, kind: str) -> Iterator[Node]:
     """The nodes below movements that compute numbers not of the type."""
-    if kind in exact(n):
+    if kind in exact_types(n):
         return
-    for x in toposort([n], lambda m: _open(m, kind)):
-        if not _open(x, kind):
+    for x in toposort([n], lambda m: _unrounded_operands(m, kind)):
+        if not _unrounded_operands(x, kind):
             yield x
 
 
-def with_nearest(graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node, str]) -> Graph:
+def with_rounded_outputs(
+    graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node, str]
+) -> Graph:
     """The graph with some outputs rounded.
 
     kinds: the type of each output to round, by name;  declared: nodes of the model that have such a
@@ -117,19 +119,19 @@ def with_nearest(graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node,
         for name, n in graph.outputs if name in kinds
         for x in _unrounded(n, kinds[name])
     }  # fmt: skip
-    rounded = ((n, rounding(n)) for n in graph.nodes())
+    rounded = ((n, rounded_type(n)) for n in graph.nodes())
     wanted |= {n.inputs[0]: k for n, k in rounded if k and declared.get(n.inputs[0]) == k}
     if not wanted:
         return graph
     names, nodes = zip(*graph.outputs, strict=True)
     pairs = zip(names, _replaced(nodes, wanted), strict=True)
-    outputs = tuple((c, nearest(n, kinds[c]) if c in kinds else n) for c, n in pairs)
+    outputs = tuple((c, rounded_to(n, kinds[c]) if c in kinds else n) for c, n in pairs)
     return Graph(graph.name, graph.inputs, outputs)
 
 
-def rounding(n: Node) -> str:
+def rounded_type(n: Node) -> str:
     """The type to which a node rounds; "" if it does not."""
-    return n.op.fn if isinstance(n.op, ops.Elementwise) and n.op.fn in KINDS else ""
+    return n.op.fn if isinstance(n.op, ops.Elementwise) and n.op.fn in ROUNDED_TYPES else ""
 
 
 def _replaced(roots: tuple[Node, ...], kinds: Mapping[Node, str]) -> list[Node]:
@@ -141,6 +143,6 @@ def _replaced(roots: tuple[Node, ...], kinds: Mapping[Node, str]) -> list[Node]:
         made[n] = n if same else node(n.op, *inputs, source=n.source)
         if n in kinds:
             made[n] = elementwise(kinds[n], made[n], source=n.source)
-        elif (kind := rounding(n)) and kind in exact(inputs[0]):
+        elif (kind := rounded_type(n)) and kind in exact_types(inputs[0]):
             made[n] = inputs[0]
     return [made[r] for r in roots]

@@ -1,6 +1,7 @@
 """Products with block-quantised weights: register tiles of f32, columns of integers in memory.
 
-Input: a kernel whose column operand is (quantum - zero) * scale (kernel/quantised.py), a schedule.
+Input: a kernel whose column operand is (quantum - zero) * scale (kernel/quantised_weights.py), a
+schedule.
 Output: a `TileFn`.  The schedule's `stage` selects one of two methods:
 
     staged:  a block of columns is converted to f32 in scratch memory once, for all rows of a tile;
@@ -29,7 +30,7 @@ from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of
 from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.quantised import Quantised
+from tilewright.kernel.quantised_weights import QuantisedProduct
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.lite_space import Tile
@@ -64,7 +65,7 @@ class BlocksSchedule(WalkSchedule):
     lanes: int = 4
 
 
-def _fitting(s: BlocksSchedule, weights: Quantised) -> BlocksSchedule:
+def _fitting(s: BlocksSchedule, weights: QuantisedProduct) -> BlocksSchedule:
     """The schedule with passes that end where words and blocks end, and `stage` set where it must
     be.
 
@@ -108,7 +109,7 @@ def rules(kernel: Kernel, usual: BlocksSchedule, machine: Machine) -> BlocksRule
 class BlocksRules(ProductRules[BlocksSchedule]):
     """Varies the method, the size of register tiles and the loops over them."""
 
-    weights: Quantised
+    weights: QuantisedProduct
 
     def made(self, tile: Tile) -> BlocksSchedule:
         return BlocksSchedule(
@@ -156,7 +157,7 @@ def lower(kernel: Kernel, schedule: BlocksSchedule) -> TileFn:
 class _BlockMicro(Microkernel):
     """Register tiles whose columns are integers; `weights` describes their conversion to f32."""
 
-    weights: Quantised = field(kw_only=True)
+    weights: QuantisedProduct = field(kw_only=True)
 
     # ---- staged ----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Decides how workers share a plan: which steps wait, run on one worker, or take several tickets.
 
-Input: each step's work, tile count, and the addresses that it reads and writes.  Output: a `Share`
-per step.  The decision depends on these numbers only.  The driver follows it
+Input: each step's work, tile count, and the addresses that it reads and writes.  Output: a
+`StepSharing` per step.  The decision depends on these numbers only.  The driver follows it
 (targets/wasm/driver.py); any number of workers may run the same plan.
 
     A  q = x·Wq    B  k = x·Wk    C  s = q·k      D  t = s + 1     E  u = t · 2      (D, E small)
@@ -64,7 +64,7 @@ def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
 
 
 @dataclass(frozen=True)
-class Share:
+class StepSharing:
     """How one step is shared; targets/wasm/image.py explains the fields."""
 
     grain: int
@@ -73,7 +73,7 @@ class Share:
     back: bool = False
 
 
-def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
+def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[StepSharing, ...]:
     """The decision for every step of a plan, in order.
 
     A step waits if it reads what an unfinished step writes, or writes what one reads or writes.
@@ -83,10 +83,10 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     part of what the first one touched last is still in the nearest cache.  This also holds for the
     passes of a loop whose weights exceed that cache.
     """
-    made: list[Share] = []
+    made: list[StepSharing] = []
     pending = _Touched()  # since the last wait, without the open chain
     chain: list[Work] = []
-    ways: dict[Range, bool] = {}  # by largest operand: whether the last visit was in reverse order
+    reverse: dict[Range, bool] = {}  # by largest operand: whether the last visit was in reverse
     for step in steps:
         grain = tiles_per_ticket(step, costs)
         free = not pending.conflicts(step)
@@ -103,8 +103,8 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
         else:
             chain.append(step)
         largest = max(step.reads, key=lambda r: r[1] - r[0], default=(0, 0))
-        ways[largest] = not ways.get(largest, True)
-        made.append(Share(grain, not free, chained, ways[largest] and grain > 0))
+        reverse[largest] = not reverse.get(largest, True)
+        made.append(StepSharing(grain, not free, chained, reverse[largest] and grain > 0))
     return tuple(made)
 
 

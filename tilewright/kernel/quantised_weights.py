@@ -1,7 +1,7 @@
 """The roles of a product whose column operand is block-quantised: integers with scales.
 
-Input: a kernel.  Output: `Quantised`, or None if it is another kind of kernel.  `form.py` calls
-this module; all others call `form.classify`.
+Input: a kernel.  Output: `QuantisedProduct`, or None if it is another kind of kernel.  `form.py`
+calls this module; all others call `form.classify`.
 
     sum over k of a[m, k] * (f32(q[k, n]) - zero[k // size, n]) * scale[k // size, n]
 
@@ -26,7 +26,7 @@ BYTES = 4
 
 
 @dataclass(frozen=True)
-class Quantised:
+class QuantisedProduct:
     """The operands, and how a weight is computed: (quantum - zero) * scale, in f32.
 
     operands: `col` is the load of packed integers; `depth` is the axis k alone
@@ -80,7 +80,7 @@ def _settled(e: Expr) -> Expr:
     return e
 
 
-def of_blocks(kernel: Kernel) -> Quantised | None:
+def of_blocks(kernel: Kernel) -> QuantisedProduct | None:
     """The roles in a sum of products of f32 with block-quantised weights, stored as f32."""
     if len(kernel.stages) != 1 or kernel.cols or not kernel.axes or kernel.dtype != F32:
         return None
@@ -119,7 +119,7 @@ def of_blocks(kernel: Kernel) -> Quantised | None:
     operands = Operands(a, column, rows, n, outer, (k,))
     quantum, zero, scale = (e.substitute(place) for e in (quantum, zero, scale))
     word = 32 // layout.bits if layout.bits < 8 else 1
-    return Quantised(operands, quantum, zero, scale, layout.size, word)
+    return QuantisedProduct(operands, quantum, zero, scale, layout.size, word)
 
 
 def _parts(weight: Expr) -> tuple[Expr, Expr, Expr] | None:

@@ -29,7 +29,7 @@ ROUNDING = 2.0**-22
 
 
 @dataclass(frozen=True)
-class Follow:
+class ExtentMultiple:
     """An axis or a number that equals `times` * (extent `number`), or the inverse of that if
     `over`."""
 
@@ -48,13 +48,13 @@ class Extents:
     """
 
     bounds: tuple[int, ...] = ()
-    axes: Mapping[Node, tuple[Follow | None, ...]] = field(default_factory=dict)
-    literals: Mapping[Node, Follow] = field(default_factory=dict)
+    axes: Mapping[Node, tuple[ExtentMultiple | None, ...]] = field(default_factory=dict)
+    literals: Mapping[Node, ExtentMultiple] = field(default_factory=dict)
 
-    def of(self, n: Node) -> tuple[Follow | None, ...]:
+    def of(self, n: Node) -> tuple[ExtentMultiple | None, ...]:
         return self.axes.get(n) or (None,) * n.rank
 
-    def number(self, n: Node) -> Follow | None:
+    def number(self, n: Node) -> ExtentMultiple | None:
         """The dependence of a literal; None if it is fixed."""
         return self.literals.get(_root(n)) if self.literals else None
 
@@ -63,11 +63,11 @@ class Extents:
         return (self.axes.get(n), self.number(n)) if self.bounds else None
 
 
-NONE = Extents()
+NO_EXTENTS = Extents()
 
 
 @dataclass(frozen=True)
-class Probe:
+class SizeProbe:
     """The model at another size of one named dimension; all others are at their bound."""
 
     name: str
@@ -77,7 +77,7 @@ class Probe:
     graph: Graph
 
 
-def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
+def trace_extents(graph: Graph, probes: Iterable[SizeProbe]) -> tuple[Graph, Extents]:
     """The dependence of the graph on its extents; `ShapeError` names a node where that is
     impossible.
 
@@ -97,17 +97,17 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
             same = known.axes.get(n) == walk.axes.get(n)
             if not same or known.literals.get(n) != walk.literals.get(n):
                 raise walk.refusal(n, n, "follows it at some sizes only")
-    axes: dict[Node, tuple[Follow | None, ...]] = {}
-    literals: dict[Node, Follow] = {}
+    axes: dict[Node, tuple[ExtentMultiple | None, ...]] = {}
+    literals: dict[Node, ExtentMultiple] = {}
     for walk in found.values():
         for n, own in walk.axes.items():
             before = axes.get(n, (None,) * n.rank)
             if any(a and b for a, b in zip(own, before, strict=True)):
-                raise walk.refusal(n, n, TWO)
+                raise walk.refusal(n, n, TWO_EXTENTS)
             axes[n] = tuple(a or b for a, b in zip(own, before, strict=True))
         if not literals.keys().isdisjoint(walk.literals):
             twice = next(n for n in literals if n in walk.literals)
-            raise walk.refusal(twice, twice, TWO)
+            raise walk.refusal(twice, twice, TWO_EXTENTS)
         literals |= walk.literals
     return graph, Extents(tuple(bounds.values()), axes, literals)
 
@@ -155,12 +155,12 @@ def _copy(n: Node) -> Node:
 class _Walk:
     """Compares two graphs node by node.  Twins are the nodes at the same position in both."""
 
-    def __init__(self, probe: Probe, graph: Graph) -> None:
+    def __init__(self, probe: SizeProbe, graph: Graph) -> None:
         self.probe = probe
         self.twins: dict[Node, Node] = {}
         self.constants: dict[tuple[Node, Node], None] = {}
-        self.axes: dict[Node, tuple[Follow | None, ...]] = {}
-        self.literals: dict[Node, Follow] = {}
+        self.axes: dict[Node, tuple[ExtentMultiple | None, ...]] = {}
+        self.literals: dict[Node, ExtentMultiple] = {}
         self.sources: dict[Node, ModelNode] = {}
         self._pair(graph, probe.graph)
 
@@ -217,15 +217,15 @@ class _Walk:
         if any(own) and self.axes.setdefault(n, own) != own:
             raise self.refusal(n, m, "depends on it in two different ways")
 
-    def _axis(self, n: Node, m: Node, here: int, there: int) -> Follow | None:
+    def _axis(self, n: Node, m: Node, here: int, there: int) -> ExtentMultiple | None:
         if here == there:
             return None
         times, rest = divmod(here, self.probe.bound)
         if rest or there != times * self.probe.size:
             raise self.refusal(n, m, "has an axis that is not a multiple of it")
-        return Follow(self.probe.number, times)
+        return ExtentMultiple(self.probe.number, times)
 
-    def _of(self, n: Node) -> tuple[Follow | None, ...]:
+    def _of(self, n: Node) -> tuple[ExtentMultiple | None, ...]:
         return self.axes.get(n, (None,) * n.rank)
 
     def _op(self, n: Node, m: Node) -> None:
@@ -313,18 +313,18 @@ class _Walk:
         if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
             raise self.refusal(n, m, "is a constant with other values at another size")
 
-    def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
+    def _literal(self, n: Node, m: Node, x: float, y: float) -> ExtentMultiple:
         """The dependence of a literal that is `x` at the bound and `y` at the size of the probe."""
         bound, size, number = self.probe.bound, self.probe.size, self.probe.number
         if not (isfinite(x) and isfinite(y)):
             raise self.refusal(n, m, f"is the number {x} at one size and {y} at another")
         times = round(x / bound)
         if (x, y) == (times * bound, times * size):
-            return Follow(number, times)
+            return ExtentMultiple(number, times)
         times = round(1 / (x * bound)) if x else 0
         pairs = ((x, bound), (y, size))
         if n.dtype.is_float and times and all(abs(v * k * times - 1) < ROUNDING for v, k in pairs):
-            return Follow(number, times, over=True)
+            return ExtentMultiple(number, times, over=True)
         raise self.refusal(n, m, f"is the number {x} at one size and {y} at another")
 
 
@@ -362,7 +362,7 @@ def _root(n: Node) -> Node:
     return n
 
 
-TWO = "follows two extents"
+TWO_EXTENTS = "follows two extents"
 
 #: Advice for operators that cannot work along an axis that ends at run time, by kind of operation.
 _WAYS = {
@@ -383,11 +383,11 @@ _WAYS = {
         "Keep the dimension an axis of its own: do not reshape it together with others",
     "is a constant with other values at another size":
         "Make an input of what is computed from the size, such as a mask",
-    TWO: "Keep each extent an axis of its own",
+    TWO_EXTENTS: "Keep each extent an axis of its own",
 }  # fmt: skip
 
 
-def _hint(probe: Probe, what: str) -> str:
+def _hint(probe: SizeProbe, what: str) -> str:
     """The advice for an operator.  If `what` is not in the table, two sizes may be equal by
     coincidence, so the advice is another bound."""
     bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
