@@ -54,7 +54,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     SUBGROUPS_FEATURE,
 )
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 #: Of each feature, whether a kernel or a model uses it.

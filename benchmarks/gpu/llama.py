@@ -38,7 +38,7 @@ from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_link import Json
-from tilewright.targets.wgsl.api import MEMORY
+from tilewright.targets.wgsl.target import MEMORY
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
 BUILDING = ("halves", "bytes", "apart")

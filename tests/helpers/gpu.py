@@ -29,7 +29,7 @@ from tilewright.targets.gpu.workgroup_limits import FEATURES, MATRIX_UNITS
 from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.protocol import PACKING, Code
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import Space
 
 from .graphs import interpret, run_steps, steps_of

@@ -29,9 +29,9 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import SETTLE, CpuDevice, DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import compiled
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TENSOR_CORES
+from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, INTEGER_GEMM
 from tilewright.targets.protocol import PACKING

@@ -367,7 +367,7 @@ def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:
 def test_a_bundle_with_another_protocol_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.targets.cuda.api.PROTOCOL", 1)
+    monkeypatch.setattr("tilewright.targets.cuda.target.PROTOCOL", 1)
     write(SUBJECTS["product"](), tmp_path)
     with pytest.raises(BundleVersion, match="have protocol 1, this program has 2") as caught:
         Case(tmp_path, CpuDevice(1))

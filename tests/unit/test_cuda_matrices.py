@@ -49,7 +49,7 @@ from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.protocol import PACKING, Variant
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.ticket_protocol import TURNS
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 WGSL = Wgsl()

@@ -27,7 +27,7 @@ from tilewright.targets.gpu.product.schedule import F16GemmSchedule
 from tilewright.targets.gpu.product.strategies import F16_GEMM
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 
 WGSL = Wgsl()
 STEPS, COLUMNS = 16, 16

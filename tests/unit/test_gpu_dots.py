@@ -23,7 +23,7 @@ from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import PACKED_DOT_FEATURE
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
 WGSL = Wgsl()

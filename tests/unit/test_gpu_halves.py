@@ -39,7 +39,7 @@ from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, FEATURES
 from tilewright.targets.gpu.workgroup_strategy import AnyStrategy
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 WGSL = Wgsl()

@@ -22,7 +22,7 @@ from tilewright.graph.node import Graph
 from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.cuda.api import Cuda
+from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.gpu.attention.schedule import (
     AttentionOneRowSchedule,
     AttentionSomeRowsSchedule,
@@ -30,7 +30,7 @@ from tilewright.targets.gpu.attention.schedule import (
 )
 from tilewright.targets.gpu.attention.strategies import ATTENTION_ONE_ROW, ONE_ROW_CANDIDATES
 from tilewright.targets.gpu.workgroup_limits import shared_memory_feature
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
 WGSL, CUDA = Wgsl(), Cuda()

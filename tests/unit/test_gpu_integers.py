@@ -24,8 +24,8 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTER_GEMM
 from tilewright.targets.protocol import PACKING
-from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.calls import nibble_as_f32
+from tilewright.targets.wgsl.target import Wgsl
 
 WGSL = Wgsl()
 

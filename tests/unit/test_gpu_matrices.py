@@ -28,7 +28,7 @@ from tilewright.targets.gpu.workgroup_limits import (
     SUBGROUPS_FEATURE,
 )
 from tilewright.targets.protocol import PACKING
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 WGSL = Wgsl()

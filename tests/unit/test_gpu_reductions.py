@@ -16,7 +16,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 WGSL = Wgsl()

@@ -47,7 +47,7 @@ from tilewright.targets.gpu.product.strategies import (
 from tilewright.targets.gpu.workgroup_limits import PACKED_DOT_FEATURE
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import space_of
 
 WGSL = Wgsl()

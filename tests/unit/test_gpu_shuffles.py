@@ -27,7 +27,7 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.cuda.api import Cuda
+from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,
@@ -38,7 +38,7 @@ from tilewright.targets.gpu.product.strategies import SUBGROUP_GEMM, SUBGROUP_GE
 from tilewright.targets.gpu.workgroup_limits import SUBGROUPS_FEATURE, subgroup_feature
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
 WGSL, CUDA = Wgsl(), Cuda()

@@ -21,7 +21,7 @@ from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Lifetime, place_in_arenas
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.memory_layout import Location, new_layout
-from tilewright.targets.wgsl.api import MEMORY
+from tilewright.targets.wgsl.target import MEMORY
 
 #: Bytes of a buffer: two of the net's results do not fit.
 BANK = 5 * 2**14

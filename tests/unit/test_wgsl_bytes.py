@@ -14,8 +14,8 @@ from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
-from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.packed_bytes import in_bytes
+from tilewright.targets.wgsl.target import Wgsl
 
 WGSL = Wgsl()
 BYTES = ["long bytes", "long signed bytes", "many rows of bytes", "bytes in odd blocks"]

@@ -17,7 +17,7 @@ from tilewright.graph.node import Graph, Node, contract, graph_input, node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.target import Wgsl
 
 WGSL = Wgsl()
 

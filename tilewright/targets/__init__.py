@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.base.errors import unknown_name
-from tilewright.targets.c.api import C
-from tilewright.targets.cuda.api import Cuda
+from tilewright.targets.c.target import C
+from tilewright.targets.cuda.target import Cuda
 from tilewright.targets.protocol import Code, Facts, Target
-from tilewright.targets.wasm.api import Wasm
-from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wasm.target import Wasm
+from tilewright.targets.wgsl.target import Wgsl
 
 __all__ = ["DEFAULT", "TARGETS", "Code", "Facts", "Target", "target"]
 

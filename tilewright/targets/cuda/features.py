@@ -2,7 +2,7 @@
 
 Input: feature names of targets/gpu/workgroup_limits.py.  Output: the least capability that has a
 feature, and the features of a given capability.  For older GPUs a plan also has a kernel without
-the feature (api.py).
+the feature (target.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The common part of all GPU targets: strategies, defaults and search spaces.
 
 Input: kernels. Output: schedules, loops and candidates. A target adds its source text and the
-encoding of its plans (targets/wgsl/api.py, targets/cuda/api.py).
+encoding of its plans (targets/wgsl/target.py, targets/cuda/target.py).
 """
 
 from __future__ import annotations
