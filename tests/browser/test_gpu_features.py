@@ -158,7 +158,7 @@ def test_other_threads_give_the_same_sums(
 ) -> None:
     opened = open_bundle(reduction)
     (kernel,) = kernels_of(opened)
-    rows = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "rows"]
+    rows = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.tag == "rows"]
     has = set(features(host, reduction))
     able = [s for s in rows if s.features <= has and bool(s.features) == over_subgroups]
     if not able:
@@ -175,17 +175,17 @@ def test_other_threads_give_the_same_sums(
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("form", ["dot", "matrix"])
+@pytest.mark.parametrize("tag", ["dot", "matrix"])
 def test_candidates_give_the_exact_sums(
-    host: BrowserHost, bundle: Path, form: str, number: int, tmp_path: Path
+    host: BrowserHost, bundle: Path, tag: str, number: int, tmp_path: Path
 ) -> None:
     opened = open_bundle(bundle)
     (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if INTEGER_GEMM.suits(k))
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
     has = set(features(host, bundle))
-    able = [s for s in schedules if s.form == form and s.features <= has]
+    able = [s for s in schedules if s.tag == tag and s.features <= has]
     if not able:
-        lacks = min((s.features - has for s in schedules if s.form == form), key=len)
+        lacks = min((s.features - has for s in schedules if s.tag == tag), key=len)
         pytest.skip(f"the adapter lacks {', '.join(sorted(lacks))}")
     schedule = able[number * (len(able) - 1) // 3]
     write(relink(opened, CLASSES["webgpu"], {at: schedule}), tmp_path)

@@ -120,7 +120,7 @@ def test_what_vectors_cannot_hold_goes_another_way(dtype: DType, rows: bool) -> 
     kernel = Kernel("max", (n,), (stage,), Acc(0, dtype), index(n), buffers)
     assert isinstance(classify(kernel), Windows)
     assert (strategy_of(kernel) is TABLE[RowWise]) is rows
-    assert default_schedule(kernel, Machine()).form == ("rows" if rows else "windows")
+    assert default_schedule(kernel, Machine()).tag == ("rows" if rows else "windows")
 
 
 def test_rows_in_the_middle_are_reduced_across_memory() -> None:

@@ -121,7 +121,7 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(
     assert (row["ms"], row["default_ms"], row["uses"]) == (2.0, 2.5, ["packed dot"])
     assert row["tflops"] == round(2**19 / 2.0 / 1e9, 3)
     assert row["without"] == {"packed dot": 8.0}
-    assert ablation.better(subject.step.kernel, BYTES).form == "rounded"
+    assert ablation.better(subject.step.kernel, BYTES).tag == "rounded"
     rows = [{"gpu": "A", **row}, {"gpu": "B", **row, "case": "of another card"}]
     told = report.ablation({"machine": {"gpu": "A"}, "rows": rows})
     told = told.partition("\n\n")[0].splitlines()[-1]
@@ -149,7 +149,7 @@ def test_what_walks_in_bands_has_a_twin_that_does_not(bits: int) -> None:
     case = products.matmul("K", 2048, 2048, 2048, bits=bits, halves=halves)
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu-nvidia"], NVIDIA)
     banded = [s for s in schedules if s.to_json().get("band", 1) > 1]
-    assert {s.form for s in banded} >= ({"matrix"} if bits < 32 else {"group", "shuffle"})
+    assert {s.tag for s in banded} >= ({"matrix"} if bits < 32 else {"group", "shuffle"})
     assert all(replace(s, band=1) in schedules for s in banded)
     assert len(set(schedules)) == len(schedules)
 
@@ -235,11 +235,11 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
     step, device = ablation.step_of(case), CLASSES["webgpu-nvidia"]
     features = ("subgroups", "subgroups-32")
     schedules = ablation.tried(step, device, features)
-    ours = [n for n, s in enumerate(schedules) if s.form == "shuffle"]
+    ours = [n for n, s in enumerate(schedules) if s.tag == "shuffle"]
     banded = [n for n in ours if schedules[n].to_json()["band"] > 1]
     assert 0 < len(banded) <= ablation.SAME
     assert len(ours) <= 2 * ablation.SAME
-    assert not any(s.form == "shuffle" for s in ablation.tried(step, device, ("subgroups",)))
+    assert not any(s.tag == "shuffle" for s in ablation.tried(step, device, ("subgroups",)))
     straight = next(s for s in schedules if s.to_json()["band"] == 1)
     timed = [schedules[0], schedules[ours[0]], straight]
     subject = ablation.Subject("K", step, timed, case.flops)

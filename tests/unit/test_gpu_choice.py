@@ -80,4 +80,4 @@ def test_three_columns_of_many_rows_have_tiles(name: str, rows: int, grouped: bo
     """An image, as a convolution makes it in the end."""
     assert REGISTER_GEMM.suits(matmul(rows, 64, 3)) == grouped
     default = target(name).default(matmul(rows, 64, 3), "core" if name == "wgsl" else "cuda")
-    assert (default.form == "group") == grouped
+    assert (default.tag == "group") == grouped

@@ -114,7 +114,7 @@ def test_what_may_be_0_is_divided_exactly(epilogue: Epilogue) -> None:
 @pytest.mark.parametrize(
     "schedule",
     [MatrixGemmSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 1, 1), F16GemmSchedule(4, 4, 1, 8, 8, 4)],
-    ids=lambda s: s.form,
+    ids=lambda s: s.tag,
 )
 def test_texts_of_rounded_products_have_no_exact_division(schedule: Schedule) -> None:
     kernel = kernel_of(silu)

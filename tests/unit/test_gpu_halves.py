@@ -191,7 +191,7 @@ def test_the_space_has_both_kinds(bits: int) -> None:
     kernel = kernel_of(product_of(256, 256, 256, bits))
     space = space_of(kernel, CLASSES["webgpu"])
     found = [s for s in space.schedules if isinstance(s, (MatrixGemmSchedule, F16GemmSchedule))]
-    assert {s.form for s in found} == {"matrix", "half"}
+    assert {s.tag for s in found} == {"matrix", "half"}
     for schedule in found:
         assert schedule.features <= FEATURES
         assert F16_FEATURE in schedule.features

@@ -223,4 +223,4 @@ def test_a_step_has_the_rounded_kernel_first() -> None:
     ways = WGSL.usable_codes(
         WGSL.code(kernel, WGSL.default(kernel, "")), lambda _: True, frozenset()
     )
-    assert [c.schedule.form for c in ways] == ["rounded", "thin"]
+    assert [c.schedule.tag for c in ways] == ["rounded", "thin"]

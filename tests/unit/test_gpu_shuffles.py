@@ -116,11 +116,11 @@ def test_what_lies_beyond_the_ends_is_asked_for() -> None:
 def test_devices_without_subgroups_are_offered_none() -> None:
     kernel = product()
     space = space_of(kernel, CLASSES["webgpu-nvidia"])
-    forms = {n: s.form for n, s in enumerate(space.schedules)}
+    tags = {n: s.tag for n, s in enumerate(space.schedules)}
     for features in ([], [SUBGROUPS_FEATURE], [subgroup_feature(32)]):
-        assert "shuffle" not in {forms[n] for n in space.trial_on(features)}
+        assert "shuffle" not in {tags[n] for n in space.trial_on(features)}
     able = space.trial_on([SUBGROUPS_FEATURE, subgroup_feature(32)])
-    ours = [space.schedules[n] for n in able if forms[n] == "shuffle"]
+    ours = [space.schedules[n] for n in able if tags[n] == "shuffle"]
     assert len(ours) == SUBGROUP_GEMM_CANDIDATES
     assert {s.features for s in ours} == {frozenset({SUBGROUPS_FEATURE, subgroup_feature(32)})}
 
@@ -129,12 +129,12 @@ def test_what_runs_untuned_is_what_it_was() -> None:
     kernel = product()
     assert isinstance(WGSL.default(kernel, "core"), RegisterGemmSchedule)
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))
-    assert [c.schedule.form for c in WGSL.usable_codes(code, lambda _: True, frozenset())] == [
+    assert [c.schedule.tag for c in WGSL.usable_codes(code, lambda _: True, frozenset())] == [
         "group"
     ]
     winner = WGSL.code(kernel, SubgroupGemmSchedule())
     able = WGSL.usable_codes(winner, lambda _: True, frozenset())
-    assert [c.schedule.form for c in able] == ["shuffle", "group"]
+    assert [c.schedule.tag for c in able] == ["shuffle", "group"]
 
 
 @pytest.mark.parametrize("device", ["webgpu", "webgpu-nvidia", "webgpu-intel-gen-9", "cuda"])
@@ -144,7 +144,7 @@ def test_they_come_after_the_tiles(device: str, sizes: tuple[int, int, int]) -> 
     target = WGSL if device.startswith("webgpu") else CUDA
     found = target.candidates(kernel, class_, 1.0)
     ours = [c for c in found if isinstance(c.schedule, SubgroupGemmSchedule)]
-    tiles = [c for c in found if c.schedule.form == "group"]
+    tiles = [c for c in found if c.schedule.tag == "group"]
     assert found == [*tiles, *ours]
     assert len({c.schedule for c in ours}) == len(ours)
     assert ours or sizes[2] < 64

@@ -115,7 +115,7 @@ def test_spaces_without_a_model_begin_near_the_default(
 ) -> None:
     kernel, wgsl = made(), target("wgsl")
     every_way = wgsl.candidates(kernel, CLASSES["webgpu"], 1.0)
-    found = [c for c in every_way if c.schedule.form == kind.form]
+    found = [c for c in every_way if c.schedule.tag == kind.tag]
     assert found == [*every_way[: len(found)]]
     assert found[0].schedule == wgsl.default(kernel, "core")
     assert 4 < len(found) <= MOST_SCHEDULES

@@ -255,7 +255,7 @@ def bytes_kernel() -> Kernel:
 def test_candidates_that_need_features_pass() -> None:
     kernel = bytes_kernel()
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules[::5]
-    assert {s.form for s in schedules} == {"dot", "matrix"}
+    assert {s.tag for s in schedules} == {"dot", "matrix"}
     made = [build(kernel, s, "wgsl", "core") for s in schedules]
     texts = [(one.module.decode(), one.tiles, one.features) for one in made]
     assert run(ASKING, texts=texts) == [""] * len(texts)
@@ -266,7 +266,7 @@ def test_candidates_that_need_features_pass() -> None:
 def test_products_by_subgroups_pass() -> None:
     """In groups of whole subgroups, of each size; a text is not too long."""
     kernel = product_kernel("mk,kn->mn", (4096, 4096), (4096, 4096), weight=True)
-    found = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "shuffle"]
+    found = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.tag == "shuffle"]
     assert {s.unrolled for s in found if isinstance(s, SubgroupGemmSchedule)} == {False, True}
     made = [build(kernel, s, "wgsl", "core") for s in found]
     texts = [(one.module.decode(), one.tiles, one.features) for one in made]

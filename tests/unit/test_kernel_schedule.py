@@ -52,7 +52,7 @@ def test_schedules_survive_json(seed: int, anchor: str) -> None:
     data = json.loads(json.dumps(schedule.to_json()))
     assert schedule_from_json(data) == schedule
     assert hash(schedule_from_json(data)) == hash(schedule)
-    assert str(schedule).split()[0] == data["form"] == schedule.form
+    assert str(schedule).split()[0] == data["form"] == schedule.tag
     assert str(schedule).count("=") == len(data) - 1
 
 
@@ -74,7 +74,7 @@ def test_every_form_has_a_row_and_every_schedule_a_name_of_its_own() -> None:
 def test_a_schedule_of_another_form_is_refused() -> None:
     kernel = matmul_step(8, 16, 8).kernel
     assert objection(kernel, default_schedule(kernel, Machine())) == ""
-    assert "its form is contraction or depth" in objection(kernel, MapSchedule())
+    assert "its tag is contraction or depth" in objection(kernel, MapSchedule())
     assert "do not lie along" in objection(kernel, InnerProductSchedule())
 
 

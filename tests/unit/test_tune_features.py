@@ -67,7 +67,7 @@ def space(bundle: Bundle) -> tuple[int, Space]:
     """The kernel with the most candidates, and these."""
     spaces = [space_of(kernel, DEVICE) for kernel in kernels_of(bundle)]
     spec = max(range(len(spaces)), key=lambda n: len(spaces[n].schedules))
-    assert {s.form for s in spaces[spec].schedules} == {"dot", "matrix"}
+    assert {s.tag for s in spaces[spec].schedules} == {"dot", "matrix"}
     return spec, spaces[spec]
 
 

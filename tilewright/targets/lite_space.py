@@ -77,7 +77,7 @@ class Tile(Schedule):
     cache_read: a block is copied to shared memory before use
     """
 
-    form = "tile"
+    tag = "tile"
     x0: int
     r0: int
     y0: int

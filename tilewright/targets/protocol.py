@@ -171,7 +171,7 @@ class Target(Protocol):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of the forms that `text` can show, in the order of compilation."""
+        """Names of the texts that `text` can show, in the order of compilation."""
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         """The schedule that a kernel starts with, computed without measurements."""

@@ -39,7 +39,7 @@ CHUNK = 64
 class Plain(Schedule):
     """The only schedule of plain targets; its JSON is {}."""
 
-    form = "plain"
+    tag = "plain"
 
     def to_json(self) -> dict[str, object]:
         return {}

@@ -1,8 +1,8 @@
 """Schedules: the choices of how one kernel runs, as small frozen records.
 
 Each target has its own types, one for each strategy of computing a form of kernels.  Their common
-base is here: a schedule is hashable, comparable, printable data, and its JSON has the name of its
-form.  The same kernel with another schedule is another candidate; results may differ only in
+base is here: a schedule is hashable, comparable, printable data, and its JSON has the tag of its
+type.  The same kernel with another schedule is another candidate; results may differ only in
 rounding.
 """
 
@@ -53,7 +53,8 @@ class Schedule:
     dot:    how bytes are multiplied: "pair" (4 products per lane) or "wide" (2, in 16 bits)
     """
 
-    form: ClassVar[str] = ""
+    #: The name of the type in JSON (its key is "form") and in text.
+    tag: ClassVar[str] = ""
 
     @property
     def features(self) -> frozenset[str]:
@@ -61,10 +62,10 @@ class Schedule:
         return frozenset()
 
     def to_json(self) -> dict[str, object]:
-        return {"form": self.form, **vars(self)}
+        return {"form": self.tag, **vars(self)}
 
     def __str__(self) -> str:
-        return " ".join((self.form, *(f"{k}={v}" for k, v in vars(self).items())))
+        return " ".join((self.tag, *(f"{k}={v}" for k, v in vars(self).items())))
 
     def objection(self, kernel: Kernel) -> str:
         """What is wrong with a schedule from outside; "" if code can be made from it."""

@@ -74,9 +74,9 @@ class DefaultStrategy(Strategy[S, M], Protocol[S, M]):
         candidate."""
 
 
-def kinds_by_form(kinds: Iterable[type[Schedule]]) -> Mapping[str, type[Schedule]]:
-    """These types of schedule by the name of their form, as JSON has it."""
-    return {kind.form: kind for kind in kinds}
+def kinds_by_tag(kinds: Iterable[type[Schedule]]) -> Mapping[str, type[Schedule]]:
+    """These types of schedule by their tag, which is the key "form" in JSON."""
+    return {kind.tag: kind for kind in kinds}
 
 
 def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]]) -> Schedule:
@@ -88,7 +88,7 @@ def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]])
     kind = kinds.get(str(data.get("form")))
     if kind is None:
         raise InputError(
-            f"No schedule has the form {data.get('form')!r}",
+            f"No schedule has the tag {data.get('form')!r}",
             hint=one_of(sorted(kinds)),
             schedule=dict(data),
         )
@@ -97,7 +97,7 @@ def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]])
     unknown = sorted(values.keys() - known)
     if unknown:
         raise InputError(
-            f"A schedule of the form {kind.form} has no {', '.join(unknown)}",
+            f"A schedule with the tag {kind.tag} has no {', '.join(unknown)}",
             hint=f"It has {', '.join(sorted(known))}",
             schedule=dict(data),
         )

@@ -23,7 +23,7 @@ from tilewright.targets.gpu.workgroup_strategy import AnyDefaultStrategy, AnyStr
 from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.scalar_lowering import Plain, PlainTarget
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
+from tilewright.targets.strategy import Search, kinds_by_tag, schedule_of
 
 #: Threads of a group, where a kernel does not need another number.
 GROUP_THREADS = 64
@@ -108,14 +108,14 @@ class WorkgroupTarget(PlainTarget):
         return tuple(found)
 
     def schedule(self, data: Mapping[str, object]) -> Schedule:
-        return schedule_of(data, kinds_by_form(self.table)) if data else Plain()
+        return schedule_of(data, kinds_by_tag(self.table)) if data else Plain()
 
     def objection(self, kernel: Kernel, schedule: Schedule) -> str:
         strategy = self.table.get(type(schedule))
         if strategy is None:
             return super().objection(kernel, schedule)
         if not strategy.suits(kernel):
-            return f"the schedule form {schedule.form!r} cannot compute {kernel.name}"
+            return f"a schedule with the tag {schedule.tag!r} cannot compute {kernel.name}"
         if getattr(schedule, "threads", 0) == 1:
             return "a group has at least two threads, which wait for each other"
         if objection := strategy.objection_to_any(kernel, schedule):

@@ -4,8 +4,8 @@ Input: a kernel and the limits of a workgroup. Output: the interface, and a defa
 kernels without a cost model: schedules nearest to the default come first.
 
 A strategy has one name: the class `RegisterGemm` has the instance `REGISTER_GEMM` and the schedules
-`RegisterGemmSchedule`, and its loops are in register_gemm.py. Only the form that JSON has may
-differ (docs/spaces.md lists the forms): stores and bundles keep the names that they were written
+`RegisterGemmSchedule`, and its loops are in register_gemm.py. Only the tag that JSON has may
+differ (docs/spaces.md lists the tags): stores and bundles keep the names that they were written
 with.
 """
 

@@ -32,7 +32,7 @@ class AttentionSchedule(Schedule):
         copied to scratch memory
     """
 
-    form = "attention"
+    tag = "attention"
     x0: int = 1
     y0: int = 4
     r0: int = 8

@@ -89,7 +89,7 @@ class WalkSchedule(Schedule):
 class ContractionSchedule(WalkSchedule):
     """Register tiles of f32 sums with vectors along the columns; `stage` copies columns first."""
 
-    form = "contraction"
+    tag = "contraction"
     stage: bool = False
     lanes: int = 4
 

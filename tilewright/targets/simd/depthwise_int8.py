@@ -39,7 +39,7 @@ TAP_CHANNELS = 8
 class DepthwiseInt8Schedule(UnitSchedule):
     """x0: pixels of a unit, which share interleaved columns."""
 
-    form = "taps"
+    tag = "taps"
 
     @property
     def channels(self) -> int:

@@ -41,7 +41,7 @@ SHORTEST = 4
 class MapSchedule(SpanSchedule):
     """Maps: rows, or elements, of a tile."""
 
-    form = "map"
+    tag = "map"
     lanes: int = 4
 
 
@@ -49,7 +49,7 @@ class MapSchedule(SpanSchedule):
 class ReduceSchedule(SumsSchedule):
     """Reductions: rows, or elements, of a tile; r0 vectors of results beside each other."""
 
-    form = "reduce"
+    tag = "reduce"
 
 
 def vectors_fit(kernel: Kernel) -> bool:

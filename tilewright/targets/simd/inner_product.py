@@ -29,7 +29,7 @@ from tilewright.targets.simd.vectorize import across_lanes, scalar
 class InnerProductSchedule(Schedule):
     """x0 * y0 vectors of partial sums in registers; r0 vectors of steps per pass."""
 
-    form = "depth"
+    tag = "depth"
     x0: int = 1
     y0: int = 1
     r0: int = 1

@@ -40,7 +40,7 @@ SHALLOW = 9
 class IntegerSchedule(WalkSchedule):
     """Register tiles of i32 sums; a step is one group."""
 
-    form = "bytes"
+    tag = "bytes"
     dot: str = "wide"
 
 

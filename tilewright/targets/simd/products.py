@@ -194,7 +194,7 @@ class ContractionRules(ProductRules[Either]):
         """A family of schedules with comparable costs: by the width of the register tile, which is
         the number of panels read side by side, and by whether passes have several steps.  Some
         compilers order such passes so that registers run out."""
-        return f"{s.form} {s.y0} {'unrolled' if s.r0 > 1 else 'by steps'}"
+        return f"{s.tag} {s.y0} {'unrolled' if s.r0 > 1 else 'by steps'}"
 
     def cost(self, s: Either) -> float:
         """Cycles per vector of products; the constants reproduce the order in measured sweeps."""

@@ -60,7 +60,7 @@ STEPS = 8
 class BlocksSchedule(WalkSchedule):
     """Register tiles of f32 sums; `stage` converts columns to f32 in scratch memory first."""
 
-    form = "blocks"
+    tag = "blocks"
     stage: bool = True
     lanes: int = 4
 

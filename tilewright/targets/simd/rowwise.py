@@ -45,7 +45,7 @@ Combine = Callable[[Expr, Expr], Call]
 class RowwiseSchedule(SumsSchedule):
     """Rows of a tile, and vectors of partial results of a row."""
 
-    form = "rows"
+    tag = "rows"
 
 
 def default(kernel: Kernel, machine: Machine) -> RowwiseSchedule:

@@ -42,7 +42,7 @@ from tilewright.targets.simd import (
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.search_rules import Rules
-from tilewright.targets.strategy import DefaultStrategy, Search, kinds_by_form, schedule_of
+from tilewright.targets.strategy import DefaultStrategy, Search, kinds_by_tag, schedule_of
 
 #: The most bytes of scratch memory of a worker, for all schedules but the default.
 SCRATCH = 256 * 1024
@@ -180,7 +180,7 @@ TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
 }
 
 #: Every type of schedule by the name of its form.
-SCHEDULES = kinds_by_form(kind for row in TABLE.values() for kind in row.kinds)
+SCHEDULES = kinds_by_tag(kind for row in TABLE.values() for kind in row.kinds)
 
 
 def strategy_of(kernel: Kernel) -> DefaultStrategy[Any, Machine]:
@@ -209,7 +209,7 @@ def objection(kernel: Kernel, schedule: Schedule) -> str:
     """What is wrong with a schedule from outside; "" if code can be made from it."""
     known = strategy_of(kernel).kinds
     if type(schedule) not in known:
-        return f"its form is {' or '.join(kind.form for kind in known)}"
+        return f"its tag is {' or '.join(kind.tag for kind in known)}"
     return schedule.objection(kernel)
 
 

@@ -21,7 +21,7 @@ from tilewright.targets.simd.search_rules import Rules
 class TopKSchedule(Schedule):
     """A tile is one row."""
 
-    form = "order"
+    tag = "order"
 
 
 @dataclass(frozen=True)

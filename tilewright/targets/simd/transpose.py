@@ -30,7 +30,7 @@ BLOCK = 16
 class TransposeSchedule(SpanSchedule):
     """x1: rows of the transposed axis in one tile, in whole blocks."""
 
-    form = "transpose"
+    tag = "transpose"
 
 
 def suits(kernel: Kernel) -> bool:

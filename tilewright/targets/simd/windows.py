@@ -57,7 +57,7 @@ U = TypeVar("U", bound=UnitSchedule)
 class WindowsSchedule(UnitSchedule):
     """y0: channels of a unit; r0: taps per pass of the innermost loop."""
 
-    form = "windows"
+    tag = "windows"
     y0: int = 4
     r0: int = 1
     lanes: int = 4

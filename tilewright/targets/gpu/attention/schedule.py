@@ -48,7 +48,7 @@ class AttentionSomeRowsSchedule(Schedule):
             work
     """
 
-    form = "head"
+    tag = "head"
     x1: int = 4
     y1: int = 256
     threads: int = THREADS
@@ -140,7 +140,7 @@ class AttentionOneRowSchedule(Schedule):
     room:   bytes of shared memory that a group may use
     """
 
-    form = "head-row"
+    tag = "head-row"
     threads: int = MOST_THREADS
     width: int = WARP
     keys: int = KEYS[0]
@@ -254,7 +254,7 @@ class AttentionManyRowsSchedule(Schedule):
     room:    bytes of shared memory that a group may use
     """
 
-    form = "head-matrix"
+    tag = "head-matrix"
     m: int = 16
     n: int = 16
     k: int = 16

@@ -103,7 +103,7 @@ class MatrixGemmSchedule(Schedule):
              are staged through registers
     """
 
-    form = "matrix"
+    tag = "matrix"
     types: str = "i8-i32"
     m: int = 16
     n: int = 16

@@ -26,7 +26,7 @@ SHORT_MAP_ELEMENTS = 2**16
 class VectorMapSchedule(Schedule):
     """Each thread computes four elements; threads do not wait for each other."""
 
-    form = "map"
+    tag = "map"
     threads: ClassVar[int] = 64
 
 
@@ -34,7 +34,7 @@ class VectorMapSchedule(Schedule):
 class WorkgroupReductionSchedule(Schedule):
     """Several threads for a tile.  width: threads of a subgroup that exchange values; 0: none do"""
 
-    form = "rows"
+    tag = "rows"
     threads: int = 64
     width: int = 0
 
@@ -57,4 +57,4 @@ class SingleSchedule(Schedule):
     """A thread for each tile and no shared memory, as in simple hand-written CUDA.  Used for
     comparison."""
 
-    form = "single"
+    tag = "single"

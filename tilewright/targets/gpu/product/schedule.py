@@ -53,7 +53,7 @@ class RegisterGemmSchedule(Schedule):
             the end, so that a few tiles still give many threads work ("split-K")
     """
 
-    form = "group"
+    tag = "group"
     x0: int = 8
     y0: int = 8
     r0: int = 4
@@ -153,7 +153,7 @@ BYTES_PER_STEP = WORD_BYTES
 class IntegerGemmSchedule(RegisterGemmSchedule):
     """The same tiles, whose steps are groups of four bytes."""
 
-    form = "dot"
+    tag = "dot"
 
     @property
     def features(self) -> frozenset[str]:
@@ -177,7 +177,7 @@ def is_int8_product(kernel: Kernel) -> bool:
 class F16GemmSchedule(RegisterGemmSchedule):
     """The same tiles with operands in f16."""
 
-    form = "half"
+    tag = "half"
 
     @property
     def features(self) -> frozenset[str]:
@@ -212,7 +212,7 @@ class FewRowsSchedule(Schedule):
     """Tiles of y1 columns.  Each of `slices` groups of threads has a part of the steps, of which r0
     are unrolled."""
 
-    form = "thin"
+    tag = "thin"
     #: Slices that one slice adds up at a time, with its own.
     fan_in: ClassVar[int] = 2
     #: The largest r0 where the same group also reduces the row, or computes two products.
@@ -261,7 +261,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
     ahead: the first units of weights are loaded before the rows are rounded
     """
 
-    form = "rounded"
+    tag = "rounded"
     fan_in: ClassVar[int] = 8
     most_unrolled_in_chain: ClassVar[int] = 2
     r0: int = 2
@@ -318,7 +318,7 @@ class SubgroupGemmSchedule(Schedule):
               on some GPUs the others then read its register without a further instruction
     """
 
-    form = "shuffle"
+    tag = "shuffle"
     width: int = 32
     x0: int = 8
     y0: int = 4
