@@ -37,7 +37,8 @@ for (const dtype of dtypes) {
     const given = new globalThis[array](2).fill(array.startsWith('Big') ? 1n : 1);
     let outcome;
     try {
-      const { data } = checkInputs([{ name: 'x', dtype, shape: [2] }], { x: given }).tensors[0];
+      const inputs = [{ name: 'x', dtype, shape: [2] }];
+      const { data } = checkInputs({ inputs, dims: {} }, { x: given }).tensors[0];
       const own = data.constructor === arrayOf(inMemory(dtype));
       outcome = { same: data === given, numbers: Array.from(data, Number), own };
     } catch (error) {

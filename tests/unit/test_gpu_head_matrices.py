@@ -37,7 +37,7 @@ from tilewright.targets.gpu.attention.schedule import (
     AttentionManyRowsSchedule,
     AttentionOneRowSchedule,
     AttentionSomeRowsSchedule,
-    shared_of_matrices,
+    many_rows_shared_bytes,
 )
 from tilewright.targets.gpu.attention.strategies import (
     ATTENTION_MANY_ROWS,
@@ -197,7 +197,7 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
         (64, 64, 256, 49152), (64, 32, 256, 32768)
     ]  # fmt: skip
     for schedule in found:
-        assert shared_of_matrices(kernel, schedule) <= schedule.room
+        assert many_rows_shared_bytes(kernel, schedule) <= schedule.room
         assert f"shared-memory-{schedule.room}" in schedule.features
     text = str(WGSL.code(kernel, found[0]).body)
     # queries; keys twice with a column of matrices each, powers and values once, for each block

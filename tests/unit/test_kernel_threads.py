@@ -17,7 +17,7 @@ from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, ShuffleXor, Su
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.loops import Barrier, For, If, Scratch, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer
-from tilewright.targets.gpu.pointwise.reductions import lower_rows
+from tilewright.targets.gpu.pointwise.reductions import lower_row_reductions
 
 THREADS = 4
 THREAD = Var("thread", THREADS)
@@ -29,7 +29,7 @@ def test_threads_of_a_row_compute_what_the_specification_means(anchor: str) -> N
     shared = 0
     for seed in seeds(60):
         case = random_case(seed, anchor)
-        fn = lower_rows(collapse(case.kernel), Random(seed).choice((2, 3, 4)))
+        fn = lower_row_reductions(collapse(case.kernel), Random(seed).choice((2, 3, 4)))
         if fn is None:
             continue
         shared += 1
@@ -50,7 +50,7 @@ def test_subgroups_of_a_row_do_so_too(anchor: str, width: int) -> None:
     shared = 0
     for seed in seeds(60):
         case = random_case(seed, anchor)
-        fn = lower_rows(collapse(case.kernel), width * Random(seed).choice((1, 2)), width)
+        fn = lower_row_reductions(collapse(case.kernel), width * Random(seed).choice((1, 2)), width)
         if fn is None:
             continue
         shared += 1

@@ -1,4 +1,4 @@
-"""What is narrower in files becomes f32 in place (web/engine/bundle.js), whatever follows it."""
+"""What is narrower in files becomes f32 in place (web/engine/wasm.js), whatever follows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.base.abi import align
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SCRIPT = """
-const { widener } = await import('TUNE/../engine/bundle.js');
+const { widener } = await import('TUNE/../engine/wasm.js');
 const table = <table>, memory = <memory>, stored = Buffer.from(<stored>, 'base64');
 const files = { bytes: async () => new TextEncoder().encode(JSON.stringify(table)) };
 const weights = { bytes: stored.length, memory, tensors: {} };

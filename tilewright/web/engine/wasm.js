@@ -99,7 +99,7 @@ export function programOf(manifest) {
 }
 
 /** Converts weights that are narrower in files to f32; loads widening.js only for bundles that need it. @type {T.Widener} */
-async function widener({ weights: { bytes, memory, tensors } }, files) {
+export async function widener({ weights: { bytes, memory, tensors } }, files) {
   if (!memory) return { start: 0, memory: bytes, arrived() {} };
   const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);
   return widening(listed, memory, memory - bytes);
