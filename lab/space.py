@@ -104,7 +104,7 @@ def space(
     if what is None:
         raise UsageError(
             "No kernel or bundle is named",
-            hint=f"python -m lab space matmul 384x768x768 --device {USUAL}",
+            hint=f"Name one: python -m lab space matmul 384x768x768 --device {USUAL}",
         )
     serves = check_objective(objective)
     chosen, note = _device(device, fallback)

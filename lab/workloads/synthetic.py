@@ -32,7 +32,7 @@ class Synthetic(RandomGaps):
         if not (self.least >= 0 and low > 0 and high > 0 and self.deviation**2 < low * high):
             raise UsageError(
                 "No distribution between these bounds has this mean and deviation",
-                hint="least < mean < most, and deviation² < (mean - least) (most - mean)",
+                hint="Choose least < mean < most, and deviation² < (mean - least) (most - mean)",
                 **vars(self),
             )
 

@@ -83,9 +83,9 @@ def test_no_adapter(fake: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("rubbish", "known keys are enable-dawn-features"),
-        ("enable-dawn-feature=allow_unsafe_apis", "did you mean enable-dawn-features"),
-        ("Backend=vulkan", "did you mean backend"),
+        ("rubbish", "Known keys are enable-dawn-features"),
+        ("enable-dawn-feature=allow_unsafe_apis", "Did you mean enable-dawn-features"),
+        ("Backend=vulkan", "Did you mean backend"),
         ("backend=vulcan", "opengles"),
         ("backend=", "KEY=VALUE"),
         ("enable-dawn-features=use_dxc,allow_unsafe_api", "Did you mean allow_unsafe_apis"),

@@ -103,7 +103,7 @@ def test_what_cannot_be_converted_is_refused_by_name(
     facts = caught.value.facts
     assert (facts["node"], facts["op"]) == (old.name, old.op_type)
     assert (facts["opset"], facts["dtype"][0]) == (opset, "f32")
-    assert "export the model" in caught.value.hint
+    assert "export the model" in caught.value.hint.lower()
     (row,) = check(proto).rows
     assert (row.status, row.code, row.message) == (
         "unsupported",

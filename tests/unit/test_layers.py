@@ -554,6 +554,41 @@ def test_docstrings_name_errors_in_sentences_of_their_own() -> None:
     assert not found, "put a blank line before it"
 
 
+def test_hints_begin_with_a_capital() -> None:
+    """A hint is a sentence behind the message (`TilewrightError.render`)."""
+    folders = (PACKAGE, PACKAGE.parent / "lab")
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    hints = [(path, hint) for path in paths for hint in _hints(path)]
+    assert hints
+    assert not [f"{path}: {hint}" for path, hint in hints if hint[:1].islower()]
+
+
+def _hints(path: Path) -> Iterator[str]:
+    """How each literal begins that is passed as `hint`, also by a name of the file."""
+    found = list(ast.walk(parsed(path)))
+    given = [
+        k.value for n in found if isinstance(n, ast.Call) for k in n.keywords if k.arg == "hint"
+    ]
+    names = {value.id for value in given if isinstance(value, ast.Name)}
+    assigned = ((name, n.value) for n in found if isinstance(n, ast.Assign) for name in n.targets)
+    given += [v for name, v in assigned if isinstance(name, ast.Name) and name.id in names]
+    for value in given:
+        yield from _beginnings(value)
+
+
+def _beginnings(value: ast.expr) -> Iterator[str]:
+    match value:
+        case (
+            ast.Constant(value=str(text))
+            | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
+        ):
+            yield text
+        case ast.BinOp(left=left):
+            yield from _beginnings(left)
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_beginnings(one), *_beginnings(other))
+
+
 def test_any_only_shrinks() -> None:
     lines = (line for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines())
     found = sum(bool(re.search(r"\bAny\b", line)) for line in lines)

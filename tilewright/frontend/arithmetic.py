@@ -114,7 +114,7 @@ def norm_terms(x: Node, p: int) -> Node:
     """The terms that a norm of order `p` sums: |x| or x².  Raises UnsupportedOp for other
     orders."""
     if p not in (1, 2):
-        raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
+        raise UnsupportedOp(f"the norm with p={p} is not supported", hint="Use p=1 or p=2")
     return square(x) if p == 2 else apply("abs", x)
 
 

@@ -190,7 +190,7 @@ def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: in
     if body is None:
         raise UnsupportedOp(
             f"operator {node.op_type} has no rule",
-            hint="add one (docs/add-an-operator.md), or export the model without it",
+            hint="Add one (docs/add-an-operator.md), or export the model without it",
             domain=domain or None,
         )
     return _by_body(model, node, body, operands)
@@ -224,7 +224,7 @@ def _by_body(
     if missing:
         raise UnsupportedOp(
             f"{node.op_type} does not make its result {missing[0]!r} from these operands",
-            hint="export the model without using it",
+            hint="Export the model without using it",
         )
     unread = next(iter(values.values()))
     return tuple(values.get(name, unread) for name, _ in results)

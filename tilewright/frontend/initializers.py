@@ -168,7 +168,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
         if path.stat().st_size < offset + wanted:
             raise InvalidModel(
                 f"the external data of tensor {tensor.name!r} is truncated",
-                hint="the file was not copied completely: download it again",
+                hint="The file was not copied completely: download it again",
                 path=str(path), wanted_bytes=offset + wanted, found_bytes=path.stat().st_size,
             )  # fmt: skip
         return
@@ -181,7 +181,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
     if not whole:
         raise InvalidModel(
             f"tensor {tensor.name!r} has more or fewer elements than its shape",
-            hint="the file is damaged, or its weights were stripped",
+            hint="The file is damaged, or its weights were stripped",
             shape=tuple(tensor.dims),
             dtype=TensorProto.DataType.Name(tensor.data_type),
         )
@@ -194,7 +194,7 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
     if folder is None:
         raise InvalidModel(
             f"tensor {tensor.name!r} is in another file, but the model has no folder",
-            hint="give the path of the model file",
+            hint="Give the path of the model file",
         )
     try:
         path = (folder / location).resolve()
@@ -202,7 +202,7 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
     except (OSError, ValueError) as cause:
         raise InvalidModel(
             f"the external data of tensor {tensor.name!r} has no valid path: {cause}"[:MESSAGE],
-            hint="export the model again",
+            hint="Export the model again",
         ) from cause
     if not location or not path.is_relative_to(folder.resolve()):
         raise InvalidModel(
@@ -212,7 +212,7 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
     if not known:
         raise InvalidModel(
             f"the external data of tensor {tensor.name!r} is missing",
-            hint=f"put {location!r} beside the model file",
+            hint=f"Put {location!r} beside the model file",
             path=str(path),
         )
     offset, length = facts.get("offset", "0"), facts.get("length", str(bytes_of(tensor)))

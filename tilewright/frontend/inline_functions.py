@@ -218,7 +218,7 @@ def _check_opsets(
         if plain and not same_meaning(node.op_type, own[""], model[""]):
             raise UnsupportedOp(
                 f"{node.op_type} in the function {name!r} has another meaning in the model's opset",
-                hint="export the functions with the model's opset, or the model without functions",
+                hint="Export the functions with the model's opset, or the model without functions",
                 opset=model[""], function_opset=own[""],
             )  # fmt: skip
         for graph in subgraphs(node):

@@ -42,7 +42,7 @@ def typed(error: Exception, op: str) -> TilewrightError:
         return ModelLimit(f"{op} needs more memory than there is", hint="Check the shapes")
     return CompilerBug(
         f"the rule of {op} failed: {type(error).__name__}: {error}"[:300],
-        hint="please report it with the model's node",
+        hint="Report it with the model's node",
     )
 
 
@@ -84,7 +84,7 @@ class OperatorRule:
         if len(results) < outputs:
             raise UnsupportedOp(
                 f"output {len(results) + 1} of {self.name} is not supported",
-                hint="export the model without using it",
+                hint="Export the model without using it",
             )
         return results
 
@@ -96,8 +96,8 @@ class OperatorRule:
             what, fits = KINDS[kind]
             if not fits(value):
                 raise InvalidModel(
-                    f"attribute {name} of {self.name} must be {what}",
-                    hint="the file is damaged, or its exporter is wrong: export the model again",
+                    f"attribute {name} of {self.name} must be {what}, but is {_described(value)}",
+                    hint="The file is damaged, or its exporter is wrong: export the model again",
                     attribute=name,
                 )
         missing = sorted(self.required - keywords.keys())
@@ -134,6 +134,11 @@ KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "Sequence[float]": ("a list of numbers", _all((int, float))),
     "Sequence[str]": ("a list of texts", _all(str)),
 }
+
+
+def _described(value: object) -> str:
+    """The first name in `KINDS` that fits, or the name of the type."""
+    return next((what for what, fits in KINDS.values() if fits(value)), type(value).__name__)
 
 
 _TABLE: dict[tuple[str, str], list[OperatorRule]] = {}

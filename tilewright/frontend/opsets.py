@@ -41,7 +41,7 @@ def is_old(node: NodeProto, opset: int) -> bool:
     if not _has(node.op_type, opset):
         raise UnsupportedOp(
             f"opset {opset} has no operator {node.op_type}",
-            hint="the exporter wrote a wrong opset or a private operator: export the model again",
+            hint="The exporter wrote a wrong opset or a private operator: export the model again",
         )
     return not _reads_alike(node.op_type, opset)
 
@@ -106,13 +106,13 @@ def check_attributes(node: NodeProto, schema: defs.OpSchema) -> None:
         if declared is None:
             raise UnsupportedOp(f"attribute {attribute.name} of {node.op_type} is not supported")
         wanted: Any = declared.type
-        kind = AttributeProto.AttributeType.Name(wanted.value)
+        kind, found = map(AttributeProto.AttributeType.Name, (wanted.value, attribute.type))
         if attribute.ref_attr_name:
             raise InvalidModel(f"attribute {attribute.name} refers to a function's, but is in none")
         if attribute.type != wanted.value:
             raise InvalidModel(
-                f"attribute {attribute.name} of {node.op_type} must be {kind}",
-                hint="the file is damaged, or its exporter is wrong: export the model again",
+                f"attribute {attribute.name} of {node.op_type} must be {kind}, but is {found}",
+                hint="The file is damaged, or its exporter is wrong: export the model again",
                 attribute=attribute.name,
             )
     given = {a.name for a in node.attribute}
@@ -181,7 +181,7 @@ def _constant(name: str, value: TensorProto) -> NodeProto:
 def _refusal(op: str, why: str) -> UnsupportedOp:
     return UnsupportedOp(
         f"this old {op} cannot be converted to opset {RULES}: {why}",
-        hint=f"export the model with opset {RULES} or newer",
+        hint=f"Export the model with opset {RULES} or newer",
         rules_from=RULES,
     )
 

@@ -194,10 +194,10 @@ def _check_declared(proto: ModelProto) -> None:
     if not proto.HasField("graph") or not proto.graph.output:
         raise InvalidModel(
             "the model has no graph with outputs",
-            hint="the file is empty, truncated, or not an ONNX model",
+            hint="The file is empty, truncated, or not an ONNX model",
         )
     if proto.graph.sparse_initializer:
-        raise UnsupportedOp("sparse weights are not supported", hint="store them densely")
+        raise UnsupportedOp("sparse weights are not supported", hint="Store them densely")
 
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
@@ -215,7 +215,7 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
         )
         raise UnsupportedOp(
             f"the model's opset {version} is not supported",
-            hint=f"supported are {OLDEST} to {newest}: {way}",
+            hint=f"Supported are {OLDEST} to {newest}: {way}",
             opset=version,
         )
     return opsets
@@ -282,7 +282,7 @@ def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> No
             if name in makers or name in given:
                 raise InvalidModel(
                     f"tensor {name!r} is the result of two nodes",
-                    hint="the file is damaged: export the model again",
+                    hint="The file is damaged: export the model again",
                     node=describe(node), op=node.op_type,
                 )  # fmt: skip
             makers[name] = at
@@ -295,7 +295,7 @@ def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> No
         if output.name not in visible:
             raise InvalidModel(
                 f"no node makes the output {output.name!r}",
-                hint="the file is damaged, or its nodes were renamed: export the model again",
+                hint="The file is damaged, or its nodes were renamed: export the model again",
                 output=output.name,
             )
     if any(before >= at for at, makes in enumerate(needed) for before in makes):
@@ -313,7 +313,7 @@ def _made_here(node: NodeProto, makers: dict[str, int], visible: Collection[str]
         elif name not in visible:
             raise InvalidModel(
                 f"nothing makes the tensor {name!r}, which a node reads",
-                hint="the file is damaged, or its nodes were renamed: export the model again",
+                hint="The file is damaged, or its nodes were renamed: export the model again",
                 node=describe(node), op=node.op_type,
             )  # fmt: skip
 
@@ -350,7 +350,7 @@ def _order(nodes: Sequence[NodeProto], needed: Sequence[Sequence[int]]) -> list[
         stuck = nodes[next(at for at, count in enumerate(missing) if count)]
         raise InvalidModel(
             "nodes need each other's results in a cycle",
-            hint="the file is damaged: export the model again",
+            hint="The file is damaged: export the model again",
             node=describe(stuck), op=stuck.op_type,
         )  # fmt: skip
     return order

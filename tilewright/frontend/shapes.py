@@ -53,7 +53,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
         parts = [p for p in shape.split("x") if p] if shape else []
         if not equals or not name or (shape and len(parts) != len(shape.split("x"))):
             raise UsageError(
-                f"cannot read the shape {text!r}", hint="write --shape NAME=1x128 or NAME=1xn"
+                f"cannot read the shape {text!r}", hint="Write --shape NAME=1x128 or NAME=1xn"
             )
         _check_fresh(name, made, "--shape")
         made[name] = tuple(int(p) if _is_number(p) else p for p in parts)
@@ -68,7 +68,7 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
         parts = sizes.split(",")
         if not name or not all(_is_number(p.strip()) and int(p) > 0 for p in parts):
             raise UsageError(
-                f"cannot read the buckets {text!r}", hint="write --buckets NAME=16,32,64"
+                f"cannot read the buckets {text!r}", hint="Write --buckets NAME=16,32,64"
             )
         _check_fresh(name, made, "--buckets")
         made[name] = tuple(sorted({int(p) for p in parts}))
@@ -81,7 +81,7 @@ def parse_extents(texts: Iterable[str]) -> dict[str, int]:
     for text in texts:
         name, _, bound = text.partition("=")
         if not name or not _is_number(bound):
-            raise UsageError(f"cannot read the extent {text!r}", hint="write --extent NAME=512")
+            raise UsageError(f"cannot read the extent {text!r}", hint="Write --extent NAME=512")
         _check_fresh(name, made, "--extent")
         made[name] = int(bound)
     return made
@@ -95,7 +95,7 @@ def _is_number(text: str) -> bool:
 
 def _check_fresh(name: str, made: Mapping[str, object], option: str) -> None:
     if name in made:
-        raise UsageError(f"{option} names {name!r} twice", hint="write all of its sizes at once")
+        raise UsageError(f"{option} names {name!r} twice", hint="Write all of its sizes at once")
 
 
 def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
@@ -104,12 +104,12 @@ def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
         if name in model.weights:
             raise ShapeError(
                 f"{name!r} is a weight: the file has its value, and runs cannot give another",
-                hint="remove its initializer from the file to make it an input",
+                hint="Remove its initializer from the file to make it an input",
                 input=name,
             )
         if name not in inputs:
             raise ShapeError(
-                f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}"
+                f"the model has no input {name!r}", hint=f"Its inputs are {', '.join(inputs)}"
             )
     named = {*model.dim_names, *(d for s in shapes.values() for d in s if isinstance(d, str))}
     for name, size in dims.items():
@@ -117,7 +117,7 @@ def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
             known = ", ".join(sorted(named)) or "none"
             raise ShapeError(
                 f"the model has no dynamic dimension {name!r}",
-                hint=f"its named dynamic dimensions are: {known}",
+                hint=f"Its named dynamic dimensions are: {known}",
             )
         if size < 1:
             raise ShapeError(f"dimension {name!r} must be at least 1", dim=name, value=size)
@@ -129,7 +129,7 @@ def _declared(decl: TensorDecl, override: Sequence[int | str] | None) -> tuple[D
         if decl.dims is None:
             raise ShapeError(
                 f"input {decl.name!r} has no shape in the file",
-                hint=f"give one with --shape {decl.name}=1x128",
+                hint=f"Give one with --shape {decl.name}=1x128",
                 input=decl.name,
             )
         return decl.dims
@@ -141,7 +141,7 @@ def _declared(decl: TensorDecl, override: Sequence[int | str] | None) -> tuple[D
     if not fits:
         raise ShapeError(
             f"the shape given for input {decl.name!r} does not fit the model",
-            hint="dimensions that the file fixes cannot change",
+            hint="Dimensions that the file fixes cannot change",
             input=decl.name,
             shape=[d if d is not None else "?" for d in decl.dims],
             given=list(override),
@@ -159,7 +159,7 @@ def _bound(model: Model, dims: Mapping[str, int], shapes: Shapes) -> dict[str, i
             if values.setdefault(name, given) != given:
                 raise ShapeError(
                     f"dimension {name!r} would be {values[name]} and {given} at once",
-                    hint="inputs that share a named dimension need the same size",
+                    hint="Inputs that share a named dimension need the same size",
                     input=decl.name,
                     dim=name,
                 )
@@ -181,7 +181,7 @@ def _value(decl: TensorDecl, at: int, dim: Dim, values: Mapping[str, int]) -> in
     named = f"{dim!r} " if dim else ""
     raise ShapeError(
         f"dimension {at} {named}of input {decl.name!r} is dynamic and has no value",
-        hint=f"give it one with {way}",
+        hint=f"Give it one with {way}",
         input=decl.name,
         dim=dim if dim else at,
     )

@@ -41,7 +41,7 @@ def check_bounds(proto: ModelProto) -> None:
         _check_texts(proto)
     except UnicodeError as cause:
         raise InvalidModel(
-            "a name in the file is not UTF-8", hint="the file is damaged: export the model again"
+            "a name in the file is not UTF-8", hint="The file is damaged: export the model again"
         ) from cause
     whole = _expanded(graph, functions)
     within("nodes", whole.nodes, "the number of nodes")
@@ -67,7 +67,7 @@ def _check_texts(proto: ModelProto) -> None:
         if len(set(names)) < len(names) or not all(names):
             raise InvalidModel(
                 "inputs or outputs of the model have the same name, or none",
-                hint="export the model again, with a name for each",
+                hint="Export the model again, with a name for each",
             )
     _read(graph.name, *given, *made)
     for entry in (*proto.opset_import, *(f for f in proto.functions)):

@@ -183,7 +183,7 @@ def _shape(op: Scan, shapes: Sequence[Shape]) -> Shape:
     if given != wanted or outputs != wanted[: op.states]:
         raise ShapeError(
             "operands do not fit the body of the loop",
-            hint="a state must keep its shape from one iteration to the next",
+            hint="A state must keep its shape from one iteration to the next",
             shape=[list(s) for s in given],
             body=[list(s) for s in wanted],
             states=[list(s) for s in outputs],

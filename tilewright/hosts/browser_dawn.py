@@ -72,8 +72,8 @@ def _check_toggles(word: str, names: Sequence[str], package: Path) -> None:
 
 def _close(key: str, known: Mapping[str, str]) -> str:
     near = get_close_matches(key, known, 1)
-    every = "known keys are " + ", ".join(f"{name} ({what})" for name, what in known.items())
-    return f"did you mean {near[0]}? {every}" if near else every
+    every = "Known keys are " + ", ".join(f"{name} ({what})" for name, what in known.items())
+    return f"Did you mean {near[0]}? {every}" if near else every
 
 
 def _wrong(word: str, hint: str, known: list[str], **facts: str) -> UsageError:
@@ -170,8 +170,8 @@ def _package() -> Path:
     if found is None:
         raise HostError(
             "Dawn is not installed",
-            hint=f"npm install {PACKAGE}, here or in a folder above, or set TILEWRIGHT_DAWN to the "
-            "package's folder",
+            hint=f"Run npm install {PACKAGE}, here or in a folder above, or set TILEWRIGHT_DAWN to "
+            "the package's folder",
             host="dawn",
             looked_for=named or "node_modules/webgpu",
         )

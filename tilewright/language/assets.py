@@ -112,6 +112,6 @@ def text_assets(bundle: Bundle) -> TextAssets:
     except MALFORMED as cause:
         raise InvalidModel(
             f"{LANGUAGE} of the bundle cannot be read: {cause}",
-            hint="docs/bundle.md describes it", bundle=str(bundle.folder),
+            hint="See docs/bundle.md", bundle=str(bundle.folder),
         ) from cause  # fmt: skip
     return TextAssets(bundle.read(refs[TOKENIZER]), facts)

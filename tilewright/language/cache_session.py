@@ -34,7 +34,7 @@ class CacheSession:
         if {IDS, LAST} - names or not rooms or ROWS not in manifest.dims:
             raise InputError(
                 "the bundle is not a language model",
-                hint="docs/decoders.md says what it needs", inputs=sorted(names),
+                hint="See docs/decoders.md for what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run = run
         self._sizes = sorted(manifest.dims[ROWS])

@@ -153,6 +153,6 @@ def _library() -> type[LLMatcher]:
 def _unsupported(why: str) -> UsageError:
     return UsageError(
         f"the JSON schema is not supported: {' '.join(why.split())}"[:300],
-        hint="docs/language-models.md says which keywords an answer can follow",
+        hint="See docs/language-models.md for the keywords that an answer can follow",
         option="schema",
     )

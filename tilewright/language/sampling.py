@@ -48,7 +48,7 @@ class Sampling:
         if not (self.temperature >= 0 and self.top_k >= 0 and self.penalty > 0 and shares):
             raise UsageError(
                 "these settings cannot choose a token",
-                hint="temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
+                hint="Temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
                 "are probabilities",
             )
         added = (self.frequency_penalty, self.presence_penalty, *self.logit_bias.values())

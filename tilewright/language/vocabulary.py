@@ -150,7 +150,8 @@ def vocabulary(text: TextAssets, words: int) -> Vocabulary:
     if not 0 < count <= words or not all(0 <= number < words for number in named):
         raise InvalidModel(
             f"the vocabulary has {count} tokens, the model {words}",
-            hint="tokenizer.json belongs to another model", tokens=count, words=words, begin=begin,
+            hint="The file tokenizer.json belongs to another model",
+            tokens=count, words=words, begin=begin,
         )  # fmt: skip
     control, sealed = _sealed(tokenizer, added)
     ends = frozenset(text.facts.ends)
@@ -188,7 +189,7 @@ def _told(what: str) -> Generator[None]:
             raise
         raise InvalidModel(
             f"the vocabulary {what}: {cause}"[:200],
-            hint="tokenizer.json is damaged, or needs a newer version of the package tokenizers",
+            hint="The file tokenizer.json is damaged, or needs a newer package tokenizers",
         ) from cause
 
 

@@ -67,7 +67,7 @@ def compiler_routes(folder: Path) -> list[Route]:
     ]
 
 
-_HINT = f"`npm install pyodide@{VERSION}` puts it into node_modules; --pyodide names another folder"
+_HINT = f"Run `npm install pyodide@{VERSION}`, or name the folder that has it with --pyodide"
 
 
 def _places() -> Iterator[Path]:

@@ -304,7 +304,7 @@ def _postgres(url: URL) -> sa.Engine:
     except (ImportError, NoSuchModuleError) as error:
         raise UsageError(
             "PostgreSQL needs a driver that is not installed",
-            hint="pip install 'tilewright[postgres]', and write postgresql+psycopg://…",
+            hint="Run pip install 'tilewright[postgres]', and write postgresql+psycopg://…",
             reason=error,
         ) from error
 

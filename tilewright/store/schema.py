@@ -123,7 +123,7 @@ def check(connection: sa.Connection, database: Database) -> None:
     if found is None or found in REVISIONS:
         raise StoreVersion(
             "The database has an old schema",
-            hint=f"tilewright db upgrade --store {database.shown}",
+            hint=f"Run tilewright db upgrade --store {database.shown}",
             found=found or "none",
             needed=HEAD,
         )

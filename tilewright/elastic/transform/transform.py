@@ -109,7 +109,7 @@ class Transformed:
         reason = first.reasons[0]
         raise NotElastic(
             f"no kernel can be made elastic; {first.name}: {reason.why}",
-            hint="docs/elastic-transform.md tells what is accepted; --json lists all kernels",
+            hint="See docs/elastic-transform.md for what is accepted; --json lists all kernels",
             file=reason.place.file,
             line=reason.place.line,
             kernels=len(self.kernels),

@@ -94,7 +94,7 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
         raise ShapeError(
             f"the operand has no {batch_dims} axes of batches and {depth} of indices",
             shape=[x.shape, indices.shape],
-            hint="batch_dims counts axes that operand and indices share",
+            hint="Let batch_dims count only axes that operand and indices share",
         )
     if lead[:batch_dims] != x.shape[:batch_dims]:
         raise ShapeError(

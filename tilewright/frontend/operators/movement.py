@@ -256,6 +256,6 @@ def dropout(
     training = training_mode is not None and al.known_number(training_mode, "training_mode")
     if training and (ratio is None or al.known_number(ratio, "ratio")):
         raise UnsupportedOp(
-            "Dropout in training mode is not supported", hint="export the model in eval mode"
+            "Dropout in training mode is not supported", hint="Export the model in eval mode"
         )
     return (x, al.full(True, x.shape, BOOL))[: max(outputs, 1)]

@@ -31,7 +31,7 @@ def batch_norm(
     if training_mode:
         raise UnsupportedOp(
             "BatchNormalization in training mode is not supported",
-            hint="export the model in eval mode",
+            hint="Export the model in eval mode",
         )
     scale = al.div(gamma, al.sqrt(al.add(variance, epsilon)))
     shift = al.sub(beta, al.mul(center, scale))

@@ -480,7 +480,7 @@ def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: i
     if bits not in (4, 8) or g_idx is not None:
         raise UnsupportedOp(
             "MatMulNBits is supported with 4 or 8 bits and without a group index",
-            hint="quantise the weights to 4 or 8 bits, without reordering their rows",
+            hint="Quantise the weights to 4 or 8 bits, without reordering their rows",
         )
     if block < 16 or block & (block - 1):
         raise InvalidModel("a block has 16 or more weights, a power of two", limit=block)

@@ -230,7 +230,7 @@ def _top(x: Node, count: int, axis: int, largest: bool) -> tuple[Node, Node]:
     if not 0 <= count <= x.shape[along]:
         raise InvalidModel(
             f"TopK of {count} elements along an axis of {x.shape[along]}",
-            hint="k is a whole number from 0 to the size of the axis",
+            hint="Choose k from 0 to the size of the axis",
             shape=x.shape,
             limit=x.shape[along],
         )

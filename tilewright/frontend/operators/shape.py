@@ -37,14 +37,14 @@ def constant_value(
     if sum(x is not None for x in given) != 1:
         raise InvalidModel(
             "Constant must have exactly one value",
-            hint="the file is damaged, or its exporter is wrong: export the model again",
+            hint="The file is damaged, or its exporter is wrong: export the model again",
         )
     if value is not None:
         return value
     for number, name in numbers:
         if number is not None:
             return constant(np.asarray(number, dtype=name))
-    raise UnsupportedDType("strings are not supported", hint="remove strings from the model")
+    raise UnsupportedDType("strings are not supported", hint="Remove strings from the model")
 
 
 @operator("Shape", since=1)

@@ -22,7 +22,7 @@ export function samplingOf(given, words) {
   const counts = [topK, recent].every((value) => Number.isInteger(value) && value >= 0) && Number.isSafeInteger(seed);
   if (!(counts && temperature >= 0 && penalty > 0 && topP > 0 && topP <= 1 && minP >= 0 && minP <= 1)) {
     throw new EngineError('input', 'These settings choose no token',
-      'temperature is 0 or more, topK and recent are whole numbers from 0, the penalty is above 0, topP and minP are probabilities, the seed is a whole number',
+      'Temperature is 0 or more, topK and recent are whole numbers from 0, the penalty is above 0, topP and minP are probabilities, the seed is a whole number',
       { temperature, topK, topP, minP, penalty, recent, seed });
   }
   if (![frequencyPenalty, presencePenalty, ...Object.values(logitBias)].every(Number.isFinite)) {
