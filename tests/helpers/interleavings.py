@@ -18,10 +18,10 @@ NONE = 99
 #: Mistakes that can be put into the model, to see that they are found.
 Mistake = Literal[
     "",
-    "frees the slot before it has read the registers",
-    "does not wait for its own slot",
+    "frees the area before it has read the registers",
+    "does not wait for its own area",
     "forgets the ticket that was drawn ahead",
-    "takes a slot without comparing",
+    "takes an area without comparing",
     "claims without comparing",
     "keeps the claim that it does not need",
     "gives back nothing instead of the older claim",
@@ -32,7 +32,7 @@ Mistake = Literal[
 ]
 
 
-class Slot(NamedTuple):
+class SaveArea(NamedTuple):
     state: int = FREE
     tile: int = 0
     chunk: int = 0
@@ -52,7 +52,7 @@ class Worker(NamedTuple):
     done: int = 0
     tile: int = -1
     chunk: int = 0
-    slot: int = 0
+    area: int = 0
     following: int = NONE
     scanned: int = 0
     then: str = ""
@@ -79,7 +79,7 @@ class State(NamedTuple):
     writes: how often the budget may still change"""
 
     workers: tuple[Worker, ...]
-    slots: tuple[Slot, ...]
+    areas: tuple[SaveArea, ...]
     claims: tuple[int, ...]
     words: tuple[Words, ...]
     budget: int
@@ -119,8 +119,8 @@ class Model:
     def explore(self) -> int:
         """All states that can be reached.  Raises Wrong."""
         words = (Words((0,) * self.tiles),) * self.kernels
-        slots, claims = (Slot(),) * self.workers, (0,) * self.workers
-        first = self._launched(State((), slots, claims, words, 0))
+        areas, claims = (SaveArea(),) * self.workers, (0,) * self.workers
+        first = self._launched(State((), areas, claims, words, 0))
         came: dict[State, tuple[State | None, str]] = {first: (None, "begin")}
         open_states = [first]
         while open_states:
@@ -155,7 +155,7 @@ class Model:
         for words in state.words:
             assert words.done == self.tiles, f"{words.done} tiles of {self.tiles} are done"
             assert words.computed == (self.chunks,) * self.tiles, "a chunk is missing"
-        assert all(slot.state == FREE for slot in state.slots), "a slot stays taken"
+        assert all(area.state == FREE for area in state.areas), "an area stays taken"
 
     def _steps(self, state: State) -> Iterator[tuple[str, State]]:
         if all(w.at == "end" for w in state.workers):
@@ -168,7 +168,7 @@ class Model:
         for number, worker in enumerate(state.workers):
             if worker.at == "end":
                 continue
-            if worker.at == "wait" and state.slots[number].state != FREE:
+            if worker.at == "wait" and state.areas[number].state != FREE:
                 continue
             if worker.flying >= 0:
                 arrived = worker._replace(asked=worker.flying, flying=-1)
@@ -233,13 +233,13 @@ class Model:
         return _to(state, n, w, at="scan" if state.own.left > 0 else w.then, scanned=0)
 
     def _scan(self, state: State, n: int, w: Worker) -> State:
-        slot = (n + w.scanned) % self.workers
-        saved = state.slots[slot].state == SAVED
-        return _to(state, n, w, at="take" if saved else "look_on", slot=slot,
+        area = (n + w.scanned) % self.workers
+        saved = state.areas[area].state == SAVED
+        return _to(state, n, w, at="take" if saved else "look_on", area=area,
                    scanned=w.scanned + 1)  # fmt: skip
 
     def _look_on(self, state: State, n: int, w: Worker) -> State:
-        """The count and the budget are read before it is known whether the slot could be taken;
+        """The count and the budget are read before it is known whether the area could be taken;
         that one is taken between them changes nothing."""
         over = state.own.left <= 0 or w.scanned == self.workers
         if n < state.budget and not over:
@@ -254,28 +254,28 @@ class Model:
         return _to(state, n, w, at=w.then)
 
     def _take(self, state: State, n: int, w: Worker) -> State:
-        if state.slots[w.slot].state != SAVED and not self._has("takes a slot without comparing"):
+        if state.areas[w.area].state != SAVED and not self._has("takes an area without comparing"):
             return _to(state, n, w, at="look_on")
-        return _to(_slot(state, w.slot, state=TAKEN), n, w, at="count_taken", scanned=0)
+        return _to(_area(state, w.area, state=TAKEN), n, w, at="count_taken", scanned=0)
 
     def _count_taken(self, state: State, n: int, w: Worker) -> State:
         return _to(_words(state, left=state.own.left - 1), n, w, at="read_slot")
 
     def _read_slot(self, state: State, n: int, w: Worker) -> State:
-        slot = state.slots[w.slot]
+        area = state.areas[w.area]
         asks = not self._has("asks nobody after a tile that was left")
         after = "draw_ahead" if w.older == NONE else "give_back"
-        return _to(state, n, w, tile=slot.tile, chunk=slot.chunk, following=slot.following,
-                   registers=(slot.tile, 0), budget=0 if asks else 1, then=after,
-                   at=after if slot.chunk else "free_whole")  # fmt: skip
+        return _to(state, n, w, tile=area.tile, chunk=area.chunk, following=area.following,
+                   registers=(area.tile, 0), budget=0 if asks else 1, then=after,
+                   at=after if area.chunk else "free_whole")  # fmt: skip
 
     def _free_whole(self, state: State, n: int, w: Worker) -> State:
-        return _to(_slot(state, w.slot, state=FREE), n, w, at=w.then)
+        return _to(_area(state, w.area, state=FREE), n, w, at=w.then)
 
     # ---- a tile
 
     def _draw_ahead(self, state: State, n: int, w: Worker) -> State:
-        early = self._has("frees the slot before it has read the registers")
+        early = self._has("frees the area before it has read the registers")
         whole = "look" if self.chunks > 1 else "compute"
         at = ("free" if early else "restore") if w.chunk else whole
         budget = state.budget if w.budget else 0
@@ -286,13 +286,13 @@ class Model:
         return _to(state, n, w, at=at, budget=budget)
 
     def _restore(self, state: State, n: int, w: Worker) -> State:
-        early = self._has("frees the slot before it has read the registers")
-        return _to(state, n, w, registers=state.slots[w.slot].registers,
+        early = self._has("frees the area before it has read the registers")
+        return _to(state, n, w, registers=state.areas[w.area].registers,
                    at="look" if early else "free")  # fmt: skip
 
     def _free(self, state: State, n: int, w: Worker) -> State:
-        early = self._has("frees the slot before it has read the registers")
-        return _to(_slot(state, w.slot, state=FREE), n, w, at="restore" if early else "look")
+        early = self._has("frees the area before it has read the registers")
+        return _to(_area(state, w.area, state=FREE), n, w, at="restore" if early else "look")
 
     def _look(self, state: State, n: int, w: Worker) -> State:
         """It asks; the answer may come after the chunk's end, or in a later tile."""
@@ -307,7 +307,7 @@ class Model:
         last = w.chunk + 1 == self.chunks
         w = w._replace(budget=min(w.budget, w.asked))
         goes = n >= w.asked and not last
-        waits = "save" if self._has("does not wait for its own slot") else "wait"
+        waits = "save" if self._has("does not wait for its own area") else "wait"
         at = waits if goes else "next_task" if last else "look"
         return _to(_words(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,
                    registers=(w.tile, w.chunk + 1))  # fmt: skip
@@ -318,19 +318,19 @@ class Model:
         return _to(state, n, w, at="save")
 
     def _save(self, state: State, n: int, w: Worker) -> State:
-        return _to(_slot(state, n, registers=w.registers), n, w, at="describe")
+        return _to(_area(state, n, registers=w.registers), n, w, at="describe")
 
     def _describe(self, state: State, n: int, w: Worker) -> State:
         forgets = self._has("forgets the ticket that was drawn ahead")
         following = NONE if forgets else w.following
-        described = _slot(state, n, tile=w.tile, chunk=w.chunk, following=following)
+        described = _area(state, n, tile=w.tile, chunk=w.chunk, following=following)
         return _to(described, n, w, at="count_left")
 
     def _count_left(self, state: State, n: int, w: Worker) -> State:
         return _to(_words(state, left=state.own.left + 1), n, w, at="publish")
 
     def _publish(self, state: State, n: int, w: Worker) -> State:
-        return _to(_slot(state, n, state=SAVED), n, w, at="count_done" if w.done else "end")
+        return _to(_area(state, n, state=SAVED), n, w, at="count_done" if w.done else "end")
 
     # ---- the next task
 
@@ -366,10 +366,10 @@ def _to(state: State, number: int, worker: Worker, **changes: Any) -> State:
     return state._replace(workers=tuple(workers))
 
 
-def _slot(before: State, number: int, **changes: Any) -> State:
-    slots = list(before.slots)
-    slots[number] = slots[number]._replace(**changes)
-    return before._replace(slots=tuple(slots))
+def _area(before: State, number: int, **changes: Any) -> State:
+    areas = list(before.areas)
+    areas[number] = areas[number]._replace(**changes)
+    return before._replace(areas=tuple(areas))
 
 
 def _claimed(state: State, number: int, value: int) -> State:

@@ -16,6 +16,6 @@ BLOCK = 16
 #: Version of the arguments of elastic kernels and of the meaning of these words.  Bundles contain
 #: the kernels' source, so a host compares this number.
 PROTOCOL = 2
-#: Numbers of words: of a kernel's own block, and of each worker's slot, which fills a sector of the
-#: L2 cache.
-KERNEL, SLOT = 4, 8
+#: Numbers of words: of a kernel's own block, and of each worker's save area, which fills a sector
+#: of the L2 cache.
+KERNEL, SAVE_AREA = 4, 8

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SAVE_AREA
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
@@ -88,12 +88,12 @@ class ElasticPlan:
             min(count, most or host.residents(slot, launch))
             for count, (slot, launch) in zip(tiles, plain, strict=True)
         ]
-        self._slots = max(workers, default=1)
+        self._areas = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
-        # First the words of each kernel, then the slots.
-        self._words = device.memory(WORD_BYTES * (KERNEL * len(plain) + SLOT * self._slots))
-        slots = self._words.address + WORD_BYTES * KERNEL * len(plain)
-        self._saved = device.memory(self._slots * stride)
+        # First the words of each kernel, then the save areas.
+        self._words = device.memory(WORD_BYTES * (KERNEL * len(plain) + SAVE_AREA * self._areas))
+        areas = self._words.address + WORD_BYTES * KERNEL * len(plain)
+        self._saved = device.memory(self._areas * stride)
         self._told = device.words()
 
         def launch_of(number: int, told: int) -> Launch:
@@ -103,8 +103,8 @@ class ElasticPlan:
             # ones.
             needed = tiles[number - 1] if number else 0
             before = self._done(max(0, number - 1))
-            addresses = (budget.address, own, slots, self._saved.address, before, told)
-            numbers = (needed, number, tiles[number], workers[number], self._slots, stride)
+            addresses = (budget.address, own, areas, self._saved.address, before, told)
+            numbers = (needed, number, tiles[number], workers[number], self._areas, stride)
             ends: list[CScalar] = [*map(ctypes.c_void_p, addresses)]
             ends += map(ctypes.c_int, numbers)
             return Launch(

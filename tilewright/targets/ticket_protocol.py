@@ -4,9 +4,10 @@ Output: text for our own kernels (targets/cuda/elastic.py) and for foreign kerne
 (elastic/transform). docs/elastic-form.md describes the protocol; this is its only implementation.
 """
 
-from tilewright.base.budget import ALIVE, LOOKS, SLOT
+from tilewright.base.budget import ALIVE, LOOKS, SAVE_AREA
 
-#: States of a slot: FREE, SAVED (it holds an unfinished tile), TAKEN (a worker is reading it).
+#: A worker's save area is called a slot in this text.  Its states: FREE, SAVED (it has an
+#: unfinished tile), TAKEN (a worker is reading it).
 TURNS = (
     """
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
@@ -244,5 +245,5 @@ __device__ inline void finish(const Turn &t, unsigned done) {
 }
 """.replace("_LOOKS", str(LOOKS))
     .replace("_ALIVE", str(ALIVE))
-    .replace("_SLOT", str(SLOT))
+    .replace("_SLOT", str(SAVE_AREA))
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SLOT
+from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SAVE_AREA
 from tilewright.base.errors import HostError, UsageError
 from tilewright.base.numpy_scalars import Array
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -75,10 +75,10 @@ def single_kernel_arguments(budget: int, words: int, told: int, tasks: int, work
     addresses.
 
     tasks: of the shard (`tasks_of`)
-    words: the kernel's words, followed by the workers' slots; all 0 before the first launch
+    words: the kernel's words, followed by the workers' save areas; all 0 before the first launch
     """
-    slots, firsts = words + KERNEL * WORD_BYTES, min(tasks, workers)
-    return Turn(budget, words, slots, None, words, told, 0, 0, tasks, firsts, workers, 0)
+    areas, firsts = words + KERNEL * WORD_BYTES, min(tasks, workers)
+    return Turn(budget, words, areas, None, words, told, 0, 0, tasks, firsts, workers, 0)
 
 
 def tasks_of(tiles: TileRange) -> int:
@@ -221,7 +221,8 @@ class Trial:
         at = 0 if table is None else table.ctypes.data
         given = shard(launch.grid, launch.block, first, last, at, workers.each)
         budget, words, told = (
-            np.zeros(n, np.uint32) for n in (BLOCK // WORD_BYTES, KERNEL + SLOT * workers.count, 1)
+            np.zeros(n, np.uint32)
+            for n in (BLOCK // WORD_BYTES, KERNEL + SAVE_AREA * workers.count, 1)
         )
         turn = single_kernel_arguments(
             budget.ctypes.data, words.ctypes.data, told.ctypes.data, tasks_of(given), workers.count

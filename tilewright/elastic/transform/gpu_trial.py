@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SAVE_AREA
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.cpu_trial import (
     TrialLaunch,
@@ -112,7 +112,7 @@ class GpuTrial:
         workers = self.workers(name, launch)
         each = self.tiles_of_task(name, launch)
         tiles = shard(launch.grid, launch.block, each=each)
-        control = self.device.memory(WORD_BYTES * (KERNEL + SLOT * workers))
+        control = self.device.memory(WORD_BYTES * (KERNEL + SAVE_AREA * workers))
         told = self.device.words()
         budget = self._budget.address
         turn = single_kernel_arguments(

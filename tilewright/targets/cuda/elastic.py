@@ -8,8 +8,8 @@ A worker is a thread block.  Its leader, thread 0, takes a tile that another wor
 else its first tile, else the next ticket.  A worker leaves between two chunks of a reduction
 (targets/cuda/chunks.py), or between two tiles where a tile has no chunks.  The leader requests the
 budget some passes earlier, or when the tile begins.  A leaving worker saves the state of its
-unfinished tile in its own slot, and another worker resumes it.  So every chunk is computed exactly
-once.  docs/elastic-form.md has the protocol.
+unfinished tile in its own save area, and another worker resumes it.  So every chunk is computed
+exactly once.  docs/elastic-form.md has the protocol.
 """
 
 from __future__ import annotations
