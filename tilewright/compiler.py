@@ -18,7 +18,7 @@ from tilewright.assembly import Assets, ModelFacts, TargetOutput, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
-from tilewright.frontend.exports import EncoderDecoderExport, ExportedModel
+from tilewright.frontend.exports import ExportedModel, PromptedExport
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
 from tilewright.frontend.language import Decoder
 from tilewright.frontend.speech import Whisper
@@ -38,9 +38,9 @@ Progress = Callable[[str, int, int], None]
 #: The schedule of a kernel in a variant.
 Choose = Callable[[Kernel, Any], Any]
 #: A model's file as a source of graphs.
-Graphs = Importer | Decoder | ExportedModel | EncoderDecoderExport | Whisper
+Graphs = Importer | Decoder | ExportedModel | PromptedExport | Whisper
 #: What a model is read from.
-Source = Path | Model | Decoder | ExportedModel | EncoderDecoderExport | Whisper
+Source = Path | Model | Decoder | ExportedModel | PromptedExport | Whisper
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -183,9 +183,9 @@ def _read(source: Source, options: Options) -> _Read:
     if isinstance(source, Decoder | Whisper):
         return _Read(source, source.name, source.inputs)
     rounded = {"halves": options.halves, "bytes": options.bytes, "tf32": options.tf32}
-    if isinstance(source, EncoderDecoderExport):
+    if isinstance(source, PromptedExport):
         source = source.rounded(**rounded) if any(rounded.values()) else source
-        return _Read(source, source.name, source.inputs)
+        return _Read(source, source.name, source.inputs, source.narrow)
     model = source.model if isinstance(source, ExportedModel) else load(source)
     if any(rounded.values()):
         model = replace(model, **rounded, _constants={})  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def _read(source: Source, options: Options) -> _Read:
 
 def _choices(importer: Graphs, options: Options) -> list[dict[str, int]]:
     """The combinations of sizes that get a plan, the smallest first."""
-    if isinstance(importer, EncoderDecoderExport | Whisper):
+    if isinstance(importer, PromptedExport | Whisper):
         return importer.combinations(options.dims)
     return combinations(options.dims)
 

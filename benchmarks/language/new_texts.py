@@ -60,7 +60,7 @@ def main(
         return [_written(logits, prompt, most, vocabulary.ends) for prompt in prompts]
 
     optimised, plain = (
-        texts(_onnxruntime(*files, vocabulary.facts.starts, f"ORT_{level}_ALL"))
+        texts(_onnxruntime(files, vocabulary.facts.starts, f"ORT_{level}_ALL"))
         for level in ("ENABLE", "DISABLE")
     )
     facts = {"model": model.resolve().name, "texts": len(prompts)}
@@ -100,13 +100,13 @@ def _beside(found: Sequence[Written], wanted: Sequence[Written]) -> dict[str, ob
     }  # fmt: skip
 
 
-def _onnxruntime(encoder: Path, decoder: Path, starts: Sequence[int], level: str) -> Logits:
-    """Its loop over files without caches."""
+def _onnxruntime(files: Sequence[Path], starts: Sequence[int], level: str) -> Logits:
+    """Its loop over the encoder and the decoder without caches."""
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     first, second = (
         ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        for file in (encoder, decoder)
+        for file in files[:2]
     )
     held: dict[tuple[int, ...], dict[str, Any]] = {}
 

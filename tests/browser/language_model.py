@@ -62,13 +62,15 @@ def made(folder: Path, hostile: bool = False, textless: bool = False, untold: bo
     return Made(model, folder / "bundle", files)
 
 
-def translator(folder: Path) -> Path:
+def translator(folder: Path, caches: bool = False) -> Path:
     """The bundle of an encoder-decoder model, which has an integer type for its weights."""
-    tiny = encoder_decoders.Tiny("int8", words=300, layers=1)
+    tiny = encoder_decoders.Tiny("int8", words=300, layers=1, caches=caches, bias=caches)
     source = folder / "tiny"
     source.mkdir(parents=True)
     onnx.save(encoder_decoders.encoder(tiny), source / "encoder_model.onnx")
     onnx.save(encoder_decoders.decoder(tiny), source / "decoder_model.onnx")
+    if caches:
+        onnx.save(encoder_decoders.merged(tiny), source / "decoder_model_merged.onnx")
     settings = {"decoder_start_token_id": 5, "n_positions": ROOM_OF_PROMPTS}
     (source / "config.json").write_text(json.dumps(settings))
     write_text(source, merges())

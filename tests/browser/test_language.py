@@ -32,9 +32,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return language_model.made(tmp_path_factory.mktemp("language") / "tiny")
 
 
+TRANSLATORS = {"translator": False, "translator-with-caches": True}
+
+
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return language_model.translator(tmp_path_factory.mktemp("translator"))
+def translators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {
+        name: language_model.translator(tmp_path_factory.mktemp(name), caches)
+        for name, caches in TRANSLATORS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +49,8 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(tiny: Made, translator: Path, speech: Path) -> Iterator[Site]:
-    made = {"tiny": tiny.bundle, "translator": translator, "speech": speech}
-    with serving(made) as running:
+def site(tiny: Made, translators: dict[str, Path], speech: Path) -> Iterator[Site]:
+    with serving({"tiny": tiny.bundle, **translators, "speech": speech}) as running:
         yield running
 
 
@@ -124,12 +129,15 @@ def new_texts_as_python(found: list[dict[str, Any]], bundle: Path) -> None:
 
 
 @pytest.mark.by_turns
-def test_new_texts_are_those_of_python(visit: Visit, site: Site, translator: Path) -> None:
-    page = visit(site.blank)
-    new_texts_as_python(page.do("answers", url=site.bundle("translator"), chats=TEXTS), translator)
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_new_texts_are_those_of_python(
+    visit: Visit, site: Site, translators: dict[str, Path], name: str
+) -> None:
+    page, url = visit(site.blank), site.bundle(name)
+    new_texts_as_python(page.do("answers", url=url, chats=TEXTS), translators[name])
     for call, text in (("chat", HELLO), ("complete", "the cat")):
         asked = [{"call": call, "text": text, "options": {}}]
-        refused = page.do("answers", url=site.bundle("translator"), chats=asked)
+        refused = page.do("answers", url=url, chats=asked)
         assert refused["code"] == "input"
         assert "encoder-decoder" in refused["message"]
         assert "generate" in refused["hint"]
@@ -137,13 +145,14 @@ def test_new_texts_are_those_of_python(visit: Visit, site: Site, translator: Pat
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("name", TRANSLATORS)
 def test_new_texts_on_webgpu_are_those_of_python(
-    gpu_visit: Visit, site: Site, translator: Path
+    gpu_visit: Visit, site: Site, translators: dict[str, Path], name: str
 ) -> None:
     page = gpu_visit(site.blank)
     load = {"device": "webgpu"}
-    found = page.do("answers", url=site.bundle("translator"), chats=TEXTS, load=load)
-    new_texts_as_python(found, translator)
+    found = page.do("answers", url=site.bundle(name), chats=TEXTS, load=load)
+    new_texts_as_python(found, translators[name])
 
 
 #: Recordings of a window and of several, with a language or without; the last one is aborted.

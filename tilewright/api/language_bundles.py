@@ -26,10 +26,13 @@ from tilewright.compiler import Compiled, Options, Progress, compile_model
 from tilewright.frontend import Model, load
 from tilewright.frontend.exports import (
     PROMPT_ROWS,
+    CachedEncoderDecoder,
     EncoderDecoderExport,
     ExportedModel,
+    PromptedExport,
     encoder_decoder_files,
     is_export_path,
+    is_merged,
     onnx_file,
     text_folder,
     trained_tokens,
@@ -65,7 +68,7 @@ def silent(_what: str, _done: int, _total: int) -> None:
 class LanguageSource:
     """model: its graphs;  text: its vocabulary and template"""
 
-    model: Decoder | ExportedModel | EncoderDecoderExport | Whisper
+    model: Decoder | ExportedModel | PromptedExport | Whisper
     text: TextAssets
 
 
@@ -92,7 +95,7 @@ def open_source(
     """
     files = encoder_decoder_files(path)
     if files is not None:
-        return _open_encoder_decoder(*files, context, weights)
+        return _open_encoder_decoder(files, context, weights)
     if is_export_path(path):
         file = onnx_file(path)
         return open_export(load(file), file, context, weights)
@@ -139,8 +142,10 @@ def open_export(
 
 
 def _open_encoder_decoder(
-    encoder: Path, decoder: Path, context: int | None, weights: int | None
+    files: tuple[Path, ...], context: int | None, weights: int | None
 ) -> LanguageSource:
+    encoder, first, *rest = files
+    second = rest[0] if rest else None
     _check_context(context)
     _check_weights(weights, encoder)
     from tilewright.language import Language, encoder_decoder_text
@@ -153,10 +158,14 @@ def _open_encoder_decoder(
             hint="Ask for a smaller context", trained=trained, context=context,
         )  # fmt: skip
     room = trained or context or max(PROMPTS)
-    model = EncoderDecoderExport(
-        encoder, decoder, context or min(room, max(PROMPTS)), min(room, max(ANSWERS)),
-        first=min(ANSWERS), name=folder.name,
-    )  # fmt: skip
+    prompt, decoder = context or min(room, max(PROMPTS)), load(first)
+    model: PromptedExport
+    if second or is_merged(decoder):
+        most = min(room, max(PROMPTS))
+        model = CachedEncoderDecoder(encoder, decoder, second, prompt, most, folder.name)
+    else:
+        most = min(room, max(ANSWERS))
+        model = EncoderDecoderExport(encoder, decoder, prompt, most, min(ANSWERS), folder.name)
     text = encoder_decoder_text(folder, model.words)
     Language(text, model.words)
     return LanguageSource(model, text)
@@ -201,7 +210,7 @@ def compile_language(
         )
     model = source.model
     # scales of integers follow from states: rounded ones would change what a file computes
-    compact = caches == 16 and not isinstance(model, EncoderDecoderExport)
+    compact = caches == 16 and not isinstance(model, PromptedExport)
     whole = replace(
         options,
         name=options.name or model.name,
@@ -215,15 +224,16 @@ def compile_language(
 
 
 def _sizes(
-    model: Decoder | ExportedModel | EncoderDecoderExport | Whisper,
+    model: Decoder | ExportedModel | PromptedExport | Whisper,
 ) -> dict[str, tuple[int, ...]]:
     """The usual sizes of plans."""
     if isinstance(model, Whisper):
         return {SAMPLES: (0, model.window), ROWS: (1,)}
-    if isinstance(model, EncoderDecoderExport):
+    if isinstance(model, PromptedExport):
         prompts = (n for n in PROMPTS if n < model.prompt)
-        answers = (n for n in ANSWERS if n < model.room)
-        return {PROMPT_ROWS: (0, *prompts, model.prompt), ROWS: (*answers, model.room)}
+        answers = (*(n for n in ANSWERS if n < model.room), model.room)
+        rows = (1,) if isinstance(model, CachedEncoderDecoder) else answers
+        return {PROMPT_ROWS: (0, *prompts, model.prompt), ROWS: rows}
     return {ROWS: tuple(n for n in SIZES if n <= model.most_rows)}
 
 

@@ -296,7 +296,7 @@ def _compile(
     )
     from tilewright.compiler import Options, compile_model
     from tilewright.frontend import load, parse_buckets, parse_extents, parse_shapes
-    from tilewright.frontend.exports import ENDING, is_export
+    from tilewright.frontend.exports import ENDING, encoder_decoder_files, is_export
     from tilewright.frontend.language import ROWS
 
     options = Options(
@@ -306,12 +306,16 @@ def _compile(
         **more,
     )
     with progress(as_json) as report:
-        if isinstance(source, Path) and is_language_source(source) and source.suffix != ENDING:
+        own = options.shapes or options.extents or options.states or options.buckets.keys() - {ROWS}
+        if (
+            isinstance(source, Path)
+            and is_language_source(source)
+            and (source.suffix != ENDING or (encoder_decoder_files(source) and not own))
+        ):
             loose = "i8" if options.bytes else "f16" if options.halves else ""
             opened = open_source(source, context, loose, weights, report)
             return compile_language(opened, options, report, caches or CACHES[0])
         model = load(source)
-        own = options.shapes or options.extents or options.states or options.buckets.keys() - {ROWS}
         if isinstance(source, Path) and is_export(model) and not own:
             opened = open_export(model, source, context, weights)
             return compile_language(opened, options, report, caches or CACHES[0])

@@ -13,8 +13,8 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Manifest
-from tilewright.frontend.language import LAST
-from tilewright.frontend.speech import COUNT, DECODER_CACHES, SAMPLES
+from tilewright.frontend.language import DECODER_CACHES, LAST
+from tilewright.frontend.speech import COUNT, SAMPLES
 from tilewright.language.cache_session import CacheSession, Run, Stopped
 
 

@@ -9,7 +9,7 @@ computed for several numbers of tokens and compared.  A mask of another kind is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -67,10 +67,12 @@ class NewRows:
 @dataclass(frozen=True)
 class Mask:
     """window: how many keys a row sees, its own included; -1: all
-    padding: it hides only keys behind the last token"""
+    padding: it hides only keys behind the last token
+    plain:   it changes no score of a key that is seen"""
 
     window: int = -1
     padding: bool = False
+    plain: bool = True
 
 
 def with_compared_keys(graph: Graph, rows: NewRows, scored: Iterable[Node]) -> Graph:
@@ -79,25 +81,27 @@ def with_compared_keys(graph: Graph, rows: NewRows, scored: Iterable[Node]) -> G
     scored: the operands of softmaxes over all keys
     """
     alone = _from_last(graph, rows.last)
+    late = [n for n in graph.nodes() if n not in alone and not n.constant]
+    found = {n: masked for n in late if (masked := _masked(n, alone, rows)) is not None}
+    bare = [n for n in scored if found.keys().isdisjoint(toposort([n], _computed_from))]
+    if bare and rows.rows > 1:
+        raise _unknown("attention hides no keys", bare[0])
     made: dict[Node, Node] = {}
-    hidden = set[Node]()
     for n in graph.nodes():
         inputs = tuple(made[i] for i in n.inputs)
-        found = None if n in alone or n.constant else _masked(n, alone, rows)
         counted = _counted(n, rows) if n in alone else None
         if counted is not None:
             made[n] = counted
-        elif found is not None:
-            scores, mask = found
-            hidden.add(n)
-            made[n] = _compared(made[scores], rows, mask, n)
+        elif n in found:
+            scores, mask = found[n]
+            kept = made[scores] if mask.plain else node(n.op, *inputs, source=n.source)
+            made[n] = _compared(kept, rows, mask, n)
         elif all(a is b for a, b in zip(inputs, n.inputs, strict=True)):
             made[n] = n
         else:
             made[n] = node(n.op, *inputs, source=n.source)
-    for n in scored:
-        if hidden.isdisjoint(toposort([n], _computed_from)):
-            raise _unknown("attention hides no keys", n)
+        if n in bare:  # a model of one token at a time sees all keys that there are
+            made[n] = _compared(made[n], rows, Mask(), n)
     outputs = tuple((name, made[n]) for name, n in graph.outputs)
     return Graph(graph.name, graph.inputs, outputs)
 
@@ -158,10 +162,12 @@ def _masked(n: Node, alone: frozenset[Node], rows: NewRows) -> tuple[Node, Mask]
     if n.op.fn == "add":
         for scores, mask in (n.inputs, n.inputs[::-1]):
             if mask in alone and scores not in alone:
-                shown = _seen_by_sum(mask, rows)
+                values = _values(_inside(mask), rows)
                 # embeddings and positions may be as wide as the room
-                if any((each == 0).any() for each in shown.values()):
-                    return scores, _mask(n, shown, rows)
+                if any((v < LOW).any() for v in values.values()):
+                    plain = all((v[v >= LOW] == 0).all() for v in values.values())
+                    shown = {x: v >= LOW for x, v in values.items()}
+                    return scores, replace(_mask(n, shown, rows), plain=plain)
     if n.op.fn == "where" and n.inputs[0] in alone:
         condition, yes, no = n.inputs
         for scores, other, seen in ((yes, no, True), (no, yes, False)):
@@ -170,12 +176,6 @@ def _masked(n: Node, alone: frozenset[Node], rows: NewRows) -> tuple[Node, Mask]
                 values = _values(_inside(condition), rows)
                 return scores, _mask(n, {x: v == seen for x, v in values.items()}, rows)
     return None
-
-
-def _seen_by_sum(mask: Node, rows: NewRows) -> dict[int, Array]:
-    """By values of `last`: 1 where a key is seen, 0 where it is hidden, -1 where it is neither."""
-    values = _values(_inside(mask), rows)
-    return {x: np.where(v == 0, 1, np.where(v < LOW, 0, -1)) for x, v in values.items()}
 
 
 def _inside(n: Node) -> Node:

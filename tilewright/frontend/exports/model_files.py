@@ -19,6 +19,14 @@ INNER = "onnx"
 CONFIG, TOKENIZER, GENAI = "config.json", "tokenizer.json", "genai_config.json"
 #: Optimum's files of one model, the most useful one first.  The last one has no caches.
 DECODERS = tuple(f"decoder_{name}{ENDING}" for name in ("model_merged", "with_past_model", "model"))
+#: Files of one encoder-decoder model, the most useful ones first: an encoder, then its decoder,
+#: which may be two.  Those with weights of fewer bits have longer names with the same ending.
+ENCODER_DECODERS = (
+    ("encoder_model", "decoder_model_merged"),
+    ("encoder_model", "decoder_model", "decoder_with_past_model"),
+    ("encoder_model", "decoder_model"),
+    ("encoder", "decoder"),
+)
 #: Where settings say how many tokens a model was trained for.
 LENGTHS = ("context_length", "max_position_embeddings", "n_positions")
 #: Settings of genai_config.json that take the place of those of config.json.
@@ -56,6 +64,22 @@ def onnx_file(path: Path) -> Path:
             files=[str(file.relative_to(path)) for file in files[:16]],
         )
     return files[0]
+
+
+def encoder_decoder_files(path: Path) -> tuple[Path, ...] | None:
+    """The files of an encoder-decoder model, by its folder or its first decoder, if they are there:
+    an encoder, then a decoder or two."""
+    for names in ENCODER_DECODERS:
+        more, places = "", [path, path / INNER]
+        if not path.is_dir():
+            if path.suffix != ENDING or not path.stem.startswith(names[1]):
+                continue
+            more, places = path.stem.removeprefix(names[1]), [path.parent]
+        for place in places:
+            files = tuple(place / f"{name}{more}{ENDING}" for name in names)
+            if all(file.is_file() for file in files):
+                return files
+    return None
 
 
 def text_folder(file: Path) -> ModelFolder:

@@ -97,9 +97,16 @@ def _caches(model: Model) -> list[tuple[TensorDecl, str]]:
 
 
 def _cache(decl: TensorDecl, output: str, width: int | None) -> GrowingCache:
-    """width: of heads, if the model does not declare it"""
+    return GrowingCache(decl.name, output, *fixed_sizes(decl, width), decl.widened_from or "")
+
+
+def fixed_sizes(decl: TensorDecl, width: int | None = None) -> tuple[int, int]:
+    """Heads of a cache, and how wide they are.  Raises UnsupportedOp.
+
+    width: of heads, if the model does not declare it
+    """
     dims = decl.dims or ()
-    heads, declared = dims[1], dims[3]
+    heads, declared = (dims[1], dims[3]) if len(dims) == 4 else (None, None)
     wide = declared if isinstance(declared, int) else width
     if not isinstance(heads, int) or wide is None:
         raise UnsupportedOp(
@@ -107,7 +114,7 @@ def _cache(decl: TensorDecl, output: str, width: int | None) -> GrowingCache:
             hint=f"{EXPORTS}; its shape is [batch, heads, past, width] with fixed heads and width",
             input=decl.name, shape=list(dims),
         )  # fmt: skip
-    return GrowingCache(decl.name, output, heads, wide, decl.widened_from or "")
+    return heads, wide
 
 
 def _width(model: Model) -> int | None:

@@ -6,6 +6,7 @@ graph, and `quantise.py` quantises weights.  No file here knows a file format or
 """
 
 from tilewright.frontend.language.decoder import (
+    DECODER_CACHES,
     IDS,
     LAST,
     LOGITS,
@@ -14,4 +15,4 @@ from tilewright.frontend.language.decoder import (
     DecoderSource,
 )
 
-__all__ = ["IDS", "LAST", "LOGITS", "ROWS", "Decoder", "DecoderSource"]
+__all__ = ["DECODER_CACHES", "IDS", "LAST", "LOGITS", "ROWS", "Decoder", "DecoderSource"]

@@ -37,6 +37,9 @@ from tilewright.graph.node import (
 IDS, LAST, LOGITS = "input_ids", "seqlens_k", "logits"
 #: The name of the dimension of new tokens.
 ROWS = "n"
+#: How names of an encoder-decoder model's states begin: keys and values of what the encoder read,
+#: and of past tokens.
+ENCODER_CACHES, DECODER_CACHES = "past_encoder.", "past_decoder."
 EMBEDDING = "token_embd.weight"
 
 

@@ -7,14 +7,13 @@ here reads recordings or handles text.
 """
 
 from tilewright.frontend.speech.log_mel import RATE
-from tilewright.frontend.speech.whisper import COUNT, DECODER_CACHES, SAMPLES, Whisper
+from tilewright.frontend.speech.whisper import COUNT, SAMPLES, Whisper
 from tilewright.frontend.speech.whisper_ct2 import CT2_FILE
 from tilewright.frontend.speech.whisper_folder import WhisperFolder, is_whisper_folder
 
 __all__ = [
     "COUNT",
     "CT2_FILE",
-    "DECODER_CACHES",
     "RATE",
     "SAMPLES",
     "Whisper",

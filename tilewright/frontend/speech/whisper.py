@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import F32, I32, I64
 from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
 from tilewright.frontend import arithmetic as al
-from tilewright.frontend.language.decoder import IDS, LAST, LOGITS, ROWS, SharedInputs
+from tilewright.frontend.language.decoder import (
+    DECODER_CACHES,
+    IDS,
+    LAST,
+    LOGITS,
+    ROWS,
+    SharedInputs,
+)
 from tilewright.frontend.language.weights import ModelTensor, WeightTable
 from tilewright.frontend.operators.activation import gelu, softmax
 from tilewright.frontend.operators.normalization import layer_norm
@@ -35,8 +42,6 @@ from tilewright.graph.node import (
 
 #: Inputs: the samples of a window, and how many of them were recorded.
 SAMPLES, COUNT = "samples", "sample_count"
-#: What names of the decoder's own caches begin with.
-DECODER_CACHES = "past_decoder."
 #: The stride of the encoder's second convolution.
 STRIDE = 2
 EMBEDDING = "decoder.embed_tokens.weight"

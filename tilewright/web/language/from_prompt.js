@@ -1,11 +1,15 @@
 // Text generation with an encoder-decoder model: it writes a new text from a prompt.  Input: an engine whose model takes a prompt and the tokens
-// so far; ids of a prompt.  Output: an async iterator of ids.  The states hold what the decoder reads of one prompt, which is computed once; each
-// run computes all tokens so far.  tilewright/language/prompt_session.py does the same.
+// so far; ids of a prompt.  Output: an async iterator of ids.  The states hold what the decoder reads of one prompt, which is computed once. A
+// model with caches of past tokens computes each token once; others compute all tokens so far in each run.  tilewright/language/prompt_session.py
+// does the same.
 
 import { EngineError } from '../engine/errors.js';
 
 /** Names of the model's inputs, and of its output. */
 const [PROMPT, PROMPT_LAST, IDS, LAST, LOGITS] = ['encoder_ids', 'encoder_last', 'input_ids', 'seqlens_k', 'logits'];
+
+/** How names of the caches of past tokens begin. */
+const CACHES = 'past_decoder.';
 
 /** Tokens that a prompt may have; 0 if the model takes no prompt of its own. @param {Pick<T.Manifest, 'inputs' | 'dims'>} manifest */
 export const promptRoom = (manifest) => Math.max(0, ...sizesOf(manifest, PROMPT));
@@ -23,21 +27,35 @@ export function sizesOf({ inputs, dims }, name) {
  */
 export async function* fromPrompt(engine, prompt, { starts, held, most, end, signal, choose }) {
   const answers = sizesOf(engine.info, IDS);
-  const [first, room] = [Math.min(...answers), Math.max(...answers)];
+  const caches = engine.parts.program.states.filter(({ name }) => name.startsWith(CACHES));
+  const [first, room] = [Math.min(...answers), caches.length ? Number(caches[0].shape.at(-2)) : Math.max(...answers)];
   if (!prompt.length) throw new EngineError('input', 'The prompt is empty', 'Give at least one token');
   requireRoom('prompt', prompt.length, promptRoom(engine.info));
   const tokens = [...starts];
-  /** @type {Language.RunFrom} */
-  const run = async (asked, ids) => (await engine.run({
-    [PROMPT]: { data: [...asked], shape: [1, asked.length] }, [PROMPT_LAST]: [prompt.length - 1],
-    [IDS]: { data: ids, shape: [1, ids.length] }, [LAST]: [ids.length - 1],
-  }, { signal })).outputs[LOGITS].data;
+  /** @type {Language.RunTokens} */
+  const run = async (from, count) => {
+    const asked = held ? [] : prompt;
+    const { outputs } = await engine.run({
+      [PROMPT]: { data: [...asked], shape: [1, asked.length] }, [PROMPT_LAST]: [prompt.length - 1],
+      [IDS]: { data: tokens.slice(from, count), shape: [1, count - from] }, [LAST]: [count - 1],
+    }, { signal });
+    held = true;
+    return outputs[LOGITS].data;
+  };
+  /** Tokens in the caches. */
+  let past = 0;
+  /** The logits after all tokens. @type {() => Promise<ArrayLike<number>>} */
+  const after = async () => {
+    if (!caches.length) {
+      const early = held ? null : await run(0, Math.min(first, tokens.length));
+      return early && tokens.length <= first ? early : run(0, tokens.length);
+    }
+    while (past < tokens.length - 1) await run(past, ++past);
+    return run(past, ++past);
+  };
   for (let made = 0; made < most; made++) {
     requireRoom('answer', tokens.length, room);
-    let logits = held ? null : await run(prompt, tokens.slice(0, first));
-    held = true;
-    if (!logits || tokens.length > first) logits = await run([], tokens);
-    const id = choose(/** @type {ArrayLike<number>} */ (logits));
+    const id = choose(await after());
     yield id;
     if (end.includes(id)) return;
     tokens.push(id);

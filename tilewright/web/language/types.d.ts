@@ -240,7 +240,8 @@ export type After = (prompt: number[], how: How, told: Told) => AsyncGenerator<T
 export type ContextOf = (manifest: Pick<Manifest, 'inputs' | 'dims'> & { states: { name: string; shape: number[] }[] }) => number;
 export type KindOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>) => Kind;
 export type SizesOf = (manifest: Pick<Manifest, 'inputs' | 'dims'>, name: string) => number[];
-export type RunFrom = (asked: readonly number[], ids: number[]) => Promise<ArrayLike<number>>;
+/** Runs tokens from one number up to another; gives the logits of the last one. */
+export type RunTokens = (from: number, count: number) => Promise<ArrayLike<number>>;
 /** `held`: whether the states are of this prompt; `starts`: ids that the answer begins with; `end`: ids that end it. */
 export type FromPrompt = (
   engine: Engine, prompt: readonly number[],
