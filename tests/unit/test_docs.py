@@ -179,7 +179,7 @@ async def started(server: uvicorn.Server, sockets: list[socket.socket] | None = 
     server.should_exit = True
 
 
-PROGRAM_PAGES = ("README.md", "docs/language-models.md")
+PROGRAM_PAGES = ("README.md", "docs/language-models.md", "docs/speech.md")
 
 
 @pytest.mark.parametrize("page", PROGRAM_PAGES)

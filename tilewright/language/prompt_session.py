@@ -35,7 +35,7 @@ class PromptSession:
         if {PROMPT, PROMPT_LAST, IDS, LAST} - names or {PROMPT_ROWS, ROWS} - manifest.dims.keys():
             raise InputError(
                 "the bundle is not an encoder-decoder model",
-                hint="See docs/language-models.md for what it needs", inputs=sorted(names),
+                hint="See docs/language-exports.md for what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run, self._starts = run, tuple(starts)
         self._first = min(manifest.dims[ROWS])

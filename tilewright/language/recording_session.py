@@ -28,7 +28,7 @@ class RecordingSession:
         if {SAMPLES, COUNT} - names or SAMPLES not in manifest.dims or not rooms:
             raise InputError(
                 "the bundle is no speech model",
-                hint="See docs/language-models.md for what it needs", inputs=sorted(names),
+                hint="See docs/speech.md for what it needs", inputs=sorted(names),
             )  # fmt: skip
         self._run = run
         self.room, self.window = min(rooms), max(manifest.dims[SAMPLES])

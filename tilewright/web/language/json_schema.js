@@ -46,7 +46,7 @@ export function grammarOf(schema) {
 
 /** @param {string} what @param {string} place */
 const refusal = (what, place) => new EngineError('input', `The JSON schema is not supported: ${what}, at ${place}`.slice(0, 300),
-  'docs/language-models.md says which keywords an answer can follow', { place });
+  'docs/language-in-pages.md says which keywords an answer can follow', { place });
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -42,7 +42,7 @@ export type AnswerOptions = Sampling & {
   most?: number;
   /** Texts that end the answer; they are not shown. */
   stop?: string | string[];
-  /** A JSON schema that the answer fits (docs/language-models.md); an answer that `most` or the context cuts is the beginning of one that fits. */
+  /** A JSON schema that the answer fits (docs/language-in-pages.md); an answer that `most` or the context cuts is the beginning of one that fits. */
   schema?: JsonSchema;
   /** Aborts the answer, which rejects with the signal's reason. */
   signal?: AbortSignal;
