@@ -20,7 +20,7 @@ import typer
 
 from lab.subjects import matmul, peak
 from lab.timing import by_turns, spread, warm_up
-from tilewright.api.hosts import (
+from tilewright.api.host_registry import (
     Timer,
     check_timing,
     engine_of,

@@ -18,7 +18,6 @@ from tilewright.base.sections import Build, File, Section
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, assemble, flatten
-from tilewright.targets.wasm.image import StepCall, image, image_bytes
 from tilewright.targets.wasm.ir import (
     Assign,
     Expr,
@@ -34,6 +33,7 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 from tilewright.targets.wasm.link import link
+from tilewright.targets.wasm.plan_image import StepCall, image, image_bytes
 from tilewright.targets.wasm.variant import VARIANTS, WasmVariant
 
 #: The address of the 16-byte output: after the control block, before the image.

@@ -24,9 +24,9 @@ from tilewright.cli.options import OBJECTIVES_HELP, Json, check_objective, sizes
 from tilewright.cli.output import Answer, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES, USUAL, find, nearest
-from tilewright.targets.classes import table as class_table
 from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.device_classes import CLASSES, USUAL, find, nearest
+from tilewright.targets.device_classes import table as class_table
 from tilewright.targets.lite_space import (
     KINDS,
     RELAXATION,

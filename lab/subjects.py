@@ -23,9 +23,9 @@ from tilewright.bundle.format import encode
 from tilewright.bundle.section_files import store
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.fusion.fuse import fuse
+from tilewright.fusion.kernel_specs import kernel_steps
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.fusion.program import BucketPlan
-from tilewright.fusion.specs import kernel_steps
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import TilewrightError
-from tilewright.hosts.browser_find import KINDS, require
+from tilewright.hosts.browser_discovery import KINDS, require
 
 DRIVER = Path(__file__).with_name("drive_page.mjs")
 SHOWN = 3

@@ -70,7 +70,7 @@ need_node() {
 need_browsers() {
   local missing
   missing=$(python -c '
-from tilewright.hosts.browser_find import KINDS, find
+from tilewright.hosts.browser_discovery import KINDS, find
 print(*(kind.package for name, kind in KINDS.items() if find(name) is None))')
   # shellcheck disable=SC2086  # a list of packages
   if [ -n "$missing" ]; then install_packages "the browsers $missing" $missing; fi

@@ -43,7 +43,7 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
             "server.async_store.TURN",
             "server.async_store.TIMEOUT",
             "hosts.browser.START_SECONDS",
-            "hosts.browser_find.VERSION_SECONDS",
+            "hosts.browser_discovery.VERSION_SECONDS",
             "hosts.browser_dawn.PROBE_SECONDS",
             "hosts.browser_programs.SECONDS",
             "hosts.browser.ABORT_SECONDS",

@@ -23,11 +23,11 @@ from tilewright.base.sections import Section
 from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, section_files
 from tilewright.bundle.format import encode
 from tilewright.bundle.section_files import store
-from tilewright.bundle.widening import narrowed
+from tilewright.bundle.weight_decoding import narrowed
 from tilewright.fusion.program import BucketPlan, States
 from tilewright.graph.node import Graph, Node, computed
 from tilewright.kernel.layout import layout_to_data
-from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.serialise import kernel_to_data
 from tilewright.plan import Plan, Program, plan_to_data
 from tilewright.targets import Code
 

@@ -24,8 +24,8 @@ from tilewright.frontend.language import Decoder
 from tilewright.frontend.speech import Whisper
 from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.fusion.fuse import fuse
+from tilewright.fusion.kernel_specs import RegionKernels, kernel_steps
 from tilewright.fusion.program import BucketPlan, States, program_of
-from tilewright.fusion.specs import RegionKernels, kernel_steps
 from tilewright.graph.extent_tracing import SizeProbe, trace_extents
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import Passes

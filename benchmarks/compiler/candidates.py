@@ -27,7 +27,7 @@ from lab.subjects import paper_step
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.simd import strategies as simd
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, strategy_of

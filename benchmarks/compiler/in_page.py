@@ -31,12 +31,12 @@ from benchmarks.records import Row
 from lab.paper_spaces import PAPER
 from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.hosts.browser_find import require
-from tilewright.hosts.browser_link import Json
+from tilewright.hosts.browser_connection import Json
+from tilewright.hosts.browser_discovery import require
 from tilewright.hosts.browser_process import started
 from tilewright.server import BackgroundServer, create_app
 from tilewright.server.pyodide import FILES, core
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.source_zip import source_zip

@@ -43,10 +43,10 @@ from lab.timing import turn
 from tilewright.bundle import open_bundle, write
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.browser_connection import Json
 from tilewright.hosts.browser_dawn import require_dawn
-from tilewright.hosts.browser_link import Json
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.device_classes import CLASSES, DeviceClass
 from tilewright.targets.gpu.workgroup_limits import (
     F16_FEATURE,
     MATRIX_FEATURE,

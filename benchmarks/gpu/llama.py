@@ -36,8 +36,8 @@ from tilewright.base.errors import UsageError
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.browser_connection import Json
 from tilewright.hosts.browser_dawn import require_dawn
-from tilewright.hosts.browser_link import Json
 from tilewright.targets.wgsl.target import MEMORY
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.

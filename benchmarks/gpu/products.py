@@ -34,7 +34,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_input, node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.strategies import F16_GEMM
 from tilewright.targets.gpu.workgroup_limits import WorkgroupLimits
 from tilewright.targets.protocol import Variant

@@ -29,7 +29,7 @@ from benchmarks.language.agreement import agreement, perplexity
 from benchmarks.options import Hosts, one_of
 from benchmarks.records import Row
 from tests.helpers.gguf_files import TYPES, Forward
-from tilewright.api.hosts import open_runner, targets_of, variants_of
+from tilewright.api.host_registry import open_runner, targets_of, variants_of
 from tilewright.api.language_bundles import LanguageSource, compile_language, open_source
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import write

@@ -29,8 +29,8 @@ from benchmarks.records import Row
 from lab.timing import WARM_MS, turn
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_find import require
-from tilewright.targets.classes import DeviceClass, find
+from tilewright.hosts.browser_discovery import require
+from tilewright.targets.device_classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of

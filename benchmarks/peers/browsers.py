@@ -47,7 +47,7 @@ from benchmarks.peers.measure import (
 from benchmarks.peers.session import Session, quietly_closed
 from benchmarks.records import Row
 from tilewright.base.errors import TilewrightError
-from tilewright.hosts.browser_find import require
+from tilewright.hosts.browser_discovery import require
 
 #: Turns of 30 ms, behind 1.2 s in which the kernels get warm.
 LIMIT_PLAN = Plan(seconds=2.4, rounds=40)

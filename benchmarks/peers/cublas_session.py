@@ -18,7 +18,7 @@ from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays, operands
 from benchmarks.peers.session import Session
 from benchmarks.peers.site import Site
-from tilewright.hosts.browser_link import Json
+from tilewright.hosts.browser_connection import Json
 
 #: Products in a row, at most, as in page.js.
 MOST_STREAM = 512

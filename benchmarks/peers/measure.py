@@ -20,7 +20,7 @@ from benchmarks.peers.operands import Arrays
 from benchmarks.peers.session import Session
 from lab.timing import spread
 from tilewright.base.errors import TilewrightError
-from tilewright.hosts.browser_link import Json
+from tilewright.hosts.browser_connection import Json
 
 Say = Callable[[str], None]
 

@@ -18,9 +18,9 @@ from benchmarks.peers.files import Files
 from benchmarks.peers.operands import Arrays
 from benchmarks.peers.site import Site
 from tilewright.base.errors import HostError, TilewrightError
+from tilewright.hosts.browser_connection import Json, Link, Reply, tensors
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
-from tilewright.hosts.browser_find import require
-from tilewright.hosts.browser_link import Json, Link, Reply, tensors
+from tilewright.hosts.browser_discovery import require
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram
 from tilewright.server import BackgroundServer

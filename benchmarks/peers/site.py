@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from tilewright.hosts.browser_link import Link
+from tilewright.hosts.browser_connection import Link
 from tilewright.server import create_app
 from tilewright.server.file_responses import send_file
 from tilewright.server.headers import IMMUTABLE, ISOLATION, WithHeaders

@@ -33,7 +33,7 @@ from benchmarks.options import Seed, among
 from benchmarks.records import Row
 from benchmarks.serving.site import Site, build, running
 from tilewright.bundle import open_bundle
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import (

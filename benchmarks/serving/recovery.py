@@ -26,13 +26,13 @@ from tests.browser.driver import Driver
 from tests.browser.serving import serving
 from tests.helpers.crowd import agreed
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options, compile_model
-from tilewright.hosts.browser_find import require
+from tilewright.hosts.browser_discovery import require
 from tilewright.server import Tuning
 from tilewright.server import tuned as module
 from tilewright.store import KernelStore
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
 

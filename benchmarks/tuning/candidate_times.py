@@ -18,13 +18,13 @@ import numpy as np
 
 from benchmarks.accuracy import require_close
 from lab.subjects import candidates
-from tilewright.api.hosts import Timer, open_timers
+from tilewright.api.host_registry import Timer, open_timers
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.targets.classes import DeviceClass, match
+from tilewright.targets.device_classes import DeviceClass, match
 from tilewright.targets.schedule import Schedule
 
 #: Rounds of all candidates; the first do not count, since engines still recompile hot functions.

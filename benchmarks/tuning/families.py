@@ -28,11 +28,11 @@ from benchmarks.tuning.candidate_times import (
     write_candidates,
 )
 from benchmarks.tuning.subjects import ALL_SUBJECTS
-from tilewright.api.hosts import engine_of
+from tilewright.api.host_registry import engine_of
 from tilewright.cli.tools import cpu
 from tilewright.kernel.form import Attention, Contraction, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.device_classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.contraction import (

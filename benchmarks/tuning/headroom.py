@@ -40,7 +40,7 @@ from tilewright.compiler import Options, compile_model
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser_programs import node
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import DeviceClass
+from tilewright.targets.device_classes import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule, schedule_from_json

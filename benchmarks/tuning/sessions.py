@@ -19,15 +19,15 @@ from lab.subjects import alone
 from lab.timing import BATCH_MS, WARM_MS, by_turns, runs_in, timer_of, warm_up
 from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
-from tilewright.hosts.browser_link import Json
+from tilewright.hosts.browser_connection import Json
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
 from tilewright.server.session_resources import Makers
-from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.device_classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule

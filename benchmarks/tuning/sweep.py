@@ -30,9 +30,9 @@ from benchmarks.tuning.candidate_times import (
     write_candidates,
 )
 from benchmarks.tuning.subjects import SUBJECTS
-from tilewright.api.hosts import engine_of, timing_hosts
+from tilewright.api.host_registry import engine_of, timing_hosts
 from tilewright.fusion.kernel_steps import KernelStep
-from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.device_classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.strategies import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of

@@ -52,7 +52,7 @@ from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.fusion.kernel_steps import KernelStep
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.device_classes import DeviceClass, find
 from tilewright.targets.lite_space import Objective
 from tilewright.targets.protocol import Mark
 from tilewright.targets.schedule import Schedule

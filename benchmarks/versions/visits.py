@@ -27,8 +27,8 @@ from benchmarks.options import BROWSERS, Other, Runs
 from benchmarks.records import Row
 from lab.timing import turn
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
-from tilewright.hosts.browser_find import require
+from tilewright.cli.compile_workers import makers
+from tilewright.hosts.browser_discovery import require
 from tilewright.server import BackgroundServer, Tuning, create_app
 
 SCRIPT = Path(__file__).with_suffix(".mjs")

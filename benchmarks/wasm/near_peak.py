@@ -33,7 +33,7 @@ from benchmarks.tuning.subjects import SUBJECTS
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
 from lab.timing import BATCH_MS, WARM_MS, spread, warmed
-from tilewright.api.hosts import engine_of, open_timers
+from tilewright.api.host_registry import engine_of, open_timers
 from tilewright.bundle import write
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel

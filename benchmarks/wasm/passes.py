@@ -34,7 +34,7 @@ from benchmarks.wasm import llvm
 from lab.paper_spaces import PAPER
 from lab.subjects import alone, paper_step
 from lab.timing import by_turns, timer_of
-from tilewright.api.hosts import engine_of
+from tilewright.api.host_registry import engine_of
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, add, open_bundle, write
 from tilewright.compiler import Options, compile_model

@@ -23,7 +23,7 @@ from lab.primitives.findings import Device, Finding, Findings
 from lab.primitives.table import MATMUL, MEASURED, Columns, Setup, setup
 from lab.subjects import WASM, candidates, matmul_step
 from tilewright import __version__
-from tilewright.api.hosts import (
+from tilewright.api.host_registry import (
     Timer,
     check_timing,
     engine_of,
@@ -38,7 +38,7 @@ from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.output_files import Output
 from tilewright.cli.tools import cpu
 from tilewright.compiler import Options
-from tilewright.hosts.browser_find import KINDS
+from tilewright.hosts.browser_discovery import KINDS
 from tilewright.targets import DEFAULT
 
 # Engines compile a function again, in the background, after it has run for a while.  So all

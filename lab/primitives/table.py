@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lab.primitives.findings import Decision
 from tilewright.kernel.form import Contraction, form_as
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule

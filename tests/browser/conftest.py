@@ -19,7 +19,7 @@ from tilewright.base.errors import HostError
 from tilewright.hosts import browser as browser_module
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
-from tilewright.hosts.browser_find import KINDS, Browser, require
+from tilewright.hosts.browser_discovery import KINDS, Browser, require
 from tilewright.hosts.browser_programs import program
 from tilewright.server import create_app
 

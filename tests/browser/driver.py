@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tilewright.hosts.browser_find import Browser
+from tilewright.hosts.browser_discovery import Browser
 
 #: Opens a page, of a width if one is given.
 Visit = Callable[..., "Page"]

@@ -19,10 +19,10 @@ from tilewright.compiler import Options
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.schedule import RegisterGemmSchedule
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.classes import VARIANT
+from tilewright.targets.wgsl.device_classes import VARIANT
 from tilewright.tuning.candidates import build, plans_of, space_of
 from tilewright.tuning.catalogue import kernels_of
 

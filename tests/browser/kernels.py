@@ -17,7 +17,7 @@ from tilewright.bundle.linear_memory import facts_of
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.device_classes import CLASSES, DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import VARIANTS, CompiledKernel, WasmVariant, link
 from tilewright.targets.wasm.emit import assemble, flatten

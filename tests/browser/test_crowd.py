@@ -12,12 +12,12 @@ from helpers.crowd import agreed
 
 from lab.subjects import compile_matmul
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options
 from tilewright.server import Tuning
 from tilewright.server import tuned as module
 from tilewright.store import KernelStore
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
 

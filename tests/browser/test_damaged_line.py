@@ -11,7 +11,7 @@ import pytest
 from helpers.waiting import until
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import BackgroundServer, Tuning, create_app
 
 from .bundles import Library

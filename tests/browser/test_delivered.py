@@ -15,7 +15,7 @@ import pytest
 from helpers.delivered import delivered
 
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 
 from .bundles import Library

@@ -27,7 +27,7 @@ from tilewright.graph.node import Graph, contract, elementwise, graph_input, red
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import (
     AttentionManyRowsSchedule,
     AttentionOneRowSchedule,

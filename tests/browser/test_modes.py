@@ -22,10 +22,10 @@ from helpers.once import made_once, shared_root
 from tilewright.bundle import Bundle, open_bundle
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
-from tilewright.targets.classes import CLASSES, find
+from tilewright.targets.device_classes import CLASSES, find
+from tilewright.tuning.candidate_folder import write_candidates
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import write_candidates
 
 from .bundles import Library, edit_manifest, flip
 from .conftest import Visit

@@ -13,15 +13,15 @@ import pytest
 from helpers.once import made_once, shared_root
 
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 from tilewright.server.headers import ISOLATION
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
-from tilewright.targets.classes import CLASSES, find
+from tilewright.targets.device_classes import CLASSES, find
+from tilewright.tuning.candidate_folder import tunable_classes, write_candidates
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import tunable_classes, write_candidates
 from tilewright.tuning.relink import relink
 
 from .bundles import Library

@@ -10,11 +10,11 @@ import pytest
 from helpers.crowd import agreed
 
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 from tilewright.server.reports import key_of
 from tilewright.store import KernelStore, StoredReport, StoredVote
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 

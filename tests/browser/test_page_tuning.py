@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 from tilewright.tuning.messages import FIELDS
 

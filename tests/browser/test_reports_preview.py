@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.cli.reports import preview
 from tilewright.cli.tune import tune
-from tilewright.hosts.browser_find import Browser
+from tilewright.hosts.browser_discovery import Browser
 from tilewright.server import session
 from tilewright.tuning.messages import FIELDS, KEPT, SHARED, FromClient, decode_from_client
 

@@ -13,13 +13,13 @@ import pytest
 from helpers.crowd import agreed
 
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_find import Browser
+from tilewright.hosts.browser_discovery import Browser
 from tilewright.server import Tuning
 from tilewright.server import tuned as module
 from tilewright.store import KernelStore
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 
 from .bundles import Library
 from .conftest import Visit

@@ -10,8 +10,8 @@ import pytest
 from tilewright.bundle import POINTER, open_bundle
 from tilewright.bundle.signing import Signer, write_key
 from tilewright.server.static import write_pages
-from tilewright.targets.classes import find
-from tilewright.tuning.folder import write_candidates
+from tilewright.targets.device_classes import find
+from tilewright.tuning.candidate_folder import write_candidates
 
 from .bundles import Library
 from .conftest import Visit

@@ -9,7 +9,7 @@ import pytest
 from helpers.waiting import until
 
 from tilewright.bundle import open_bundle
-from tilewright.hosts.browser_find import Browser
+from tilewright.hosts.browser_discovery import Browser
 
 from . import bundles
 from .bundles import Library

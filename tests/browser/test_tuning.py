@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 from tilewright.store import KernelStore
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning import candidate_order
 from tilewright.tuning.candidates import space_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.processes import port_of, serve
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
 from tilewright.store import KernelStore
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import Tuning
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 

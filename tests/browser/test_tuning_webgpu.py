@@ -27,10 +27,10 @@ from tilewright.hosts.browser_programs import program
 from tilewright.server import create_app
 from tilewright.server.app import WEB
 from tilewright.server.static import write_pages
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
+from tilewright.tuning.candidate_folder import write_candidates
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import write_candidates
 
 from .driver import Visit
 from .gpu_kernels import MARK, GpuKernels, write_poor

@@ -22,8 +22,8 @@ from helpers.npm import ROOT, archive, npm_package
 
 from tilewright.bundle import open_bundle
 from tilewright.graph.node import evaluate
-from tilewright.targets.classes import find
-from tilewright.tuning.folder import write_candidates
+from tilewright.targets.device_classes import find
+from tilewright.tuning.candidate_folder import write_candidates
 
 from .bundles import Library
 from .conftest import Visit

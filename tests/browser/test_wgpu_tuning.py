@@ -18,7 +18,7 @@ from tilewright.compiler import Options
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wgpu import WgpuHost, adapter
 from tilewright.targets import target
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.relink import relink
 
 WGSL = Options(targets=("wgsl",))

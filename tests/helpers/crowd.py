@@ -11,7 +11,7 @@ from pathlib import Path
 from tilewright.bundle import Bundle
 from tilewright.server.reports import key_of
 from tilewright.store import KernelStore, StoredReport, StoredVote
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 

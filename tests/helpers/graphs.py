@@ -13,8 +13,8 @@ import numpy as np
 from helpers.whole_vectors import wholes
 from tilewright.base.dtypes import F32, I64
 from tilewright.fusion.fuse import fuse
+from tilewright.fusion.kernel_specs import kernel_steps
 from tilewright.fusion.kernel_steps import KernelStep
-from tilewright.fusion.specs import kernel_steps
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
@@ -33,7 +33,7 @@ from tilewright.graph.node import (
     unfold,
 )
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
@@ -96,7 +96,7 @@ def interpreted(pick: Callable[[Kernel], Schedule]) -> Callable[[Kernel, list[np
 def interpret(fn: TileFn, buffers: list[np.ndarray], order: Iterable[int] | None = None) -> None:
     """Runs a kernel's loops on arrays; threads that share a tile must not race for vectors."""
     lists = [b.tolist() for b in buffers]
-    interp.run(fn, lists, order, whole=wholes(fn) if fn.thread else None)
+    interpreter.run(fn, lists, order, whole=wholes(fn) if fn.thread else None)
     buffers[0][:] = lists[0]
 
 

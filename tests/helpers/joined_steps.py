@@ -14,7 +14,7 @@ from tilewright.fusion.program import BucketPlan, program_of
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
 from tilewright.targets.gpu.step_joining.joined_steps import JoinedSteps, find_joined_steps
@@ -58,7 +58,7 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
             fn = lower(join)
             check_loops(fn)
             lists = [b.tolist() for b in buffers]
-            interp.run(fn, lists, whole=wholes(fn) if fn.thread else None)
+            interpreter.run(fn, lists, whole=wholes(fn) if fn.thread else None)
             for n in fn.outputs:
                 buffers[n][:] = lists[n]
         at = join.last + 1

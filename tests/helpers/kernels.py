@@ -15,7 +15,7 @@ import numpy as np
 from helpers.kernel_parts import POINTS, TERMS, Case, Maker
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Load
 from tilewright.kernel.index import Var, flatten, index
 from tilewright.kernel.layout import ROWS, Panels
@@ -204,7 +204,7 @@ def interpret(fn: TileFn, data: tuple[np.ndarray, ...], tiles: list[list[int]]) 
     """Run groups of tiles, each as a call of its own; every element must be written once."""
     out = Counted(fn.buffers[0].size)
     for group in tiles:
-        interp.run(fn, [out, *(d.tolist() for d in data)], group)
+        interpreter.run(fn, [out, *(d.tolist() for d in data)], group)
     assert set(out.writes) <= {1}, "elements written never or twice"
     return out
 

@@ -11,7 +11,7 @@ from cli_call import LabCalled
 from lab.bench_kernel import ROUND, WARMUP_MS, Series, summary, warm_times
 from tilewright.base.errors import HostError, UsageError
 from tilewright.hosts.browser_dawn import require_dawn
-from tilewright.hosts.browser_find import find
+from tilewright.hosts.browser_discovery import find
 
 Capture = pytest.CaptureFixture[str]
 

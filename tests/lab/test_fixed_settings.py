@@ -12,7 +12,7 @@ from lab.primitives.table import MATMUL, MEASURED, NAMED, Primitive
 from lab.subjects import matmul_step
 from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule

@@ -14,7 +14,7 @@ from helpers.lengths import rows, saved
 from lab.paper_spaces import PAPER, RELAXATIONS, naive
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.lite_space import lite
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from node import run
 from tilewright.base.dtypes import DECLARED, in_memory
 from tilewright.base.errors import InputError
 from tilewright.bundle import TensorInfo
-from tilewright.hosts.tensors import widened
+from tilewright.hosts.inputs_outputs import widened
 
 #: Of typed arrays, by NumPy's names; booleans lie in bytes there.
 ARRAYS = {

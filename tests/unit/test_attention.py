@@ -26,7 +26,7 @@ from helpers.schedules import scheduled
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
-from tilewright.fusion.specs import KernelStep
+from tilewright.fusion.kernel_specs import KernelStep
 from tilewright.graph.node import (
     Graph,
     broadcast,

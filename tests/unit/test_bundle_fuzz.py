@@ -26,7 +26,7 @@ from tilewright.bundle import open_bundle
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import opened
 from tilewright.tuning.relink import relink

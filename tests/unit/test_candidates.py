@@ -18,9 +18,9 @@ from tilewright.base.errors import InputError, NoSpace, UsageError
 from tilewright.bundle import StepEntry, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.graph.node import graph_input
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.simd.strategies import SCRATCH, default_schedule, objection
 from tilewright.targets.step_sharing import Work, share
@@ -61,8 +61,8 @@ def test_the_number_means_the_same_in_every_process(compiled: Compiled) -> None:
     """Another process with another hash seed gets the same checksum and order from the data."""
     kernel = compiled.codes[0].kernel
     code = (
-        "import json,sys;from tilewright.kernel.serial import kernel_from_data;"
-        "from tilewright.targets.classes import find;"
+        "import json,sys;from tilewright.kernel.serialise import kernel_from_data;"
+        "from tilewright.targets.device_classes import find;"
         "from tilewright.tuning.candidates import space_of;"
         "k=kernel_from_data(json.load(sys.stdin));s=space_of(k,find('wasm-x86-relaxed-32k'));"
         "print(s.checksum,s.key,s.order)"

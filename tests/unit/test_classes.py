@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tilewright.base.errors import UsageError
-from tilewright.targets.classes import CLASSES, find, match, table
+from tilewright.targets.device_classes import CLASSES, find, match, table
 from tilewright.targets.wasm import VARIANTS
 
 X86 = {"kind": "wasm", "architecture": "x86", "features": ["relaxed_simd", "dot_u8"]}

@@ -10,7 +10,7 @@ from cli_call import Called
 from helpers.waiting import PATIENCE
 from test_cli_models import WEIGHT, save_inputs, save_model
 
-from tilewright.hosts.browser_find import find
+from tilewright.hosts.browser_discovery import find
 
 pytestmark = [
     pytest.mark.browser,

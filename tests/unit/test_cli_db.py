@@ -10,7 +10,7 @@ import pytest
 from cli_call import Called
 from helpers.reports import report
 
-from tilewright.cli.serving import open_store
+from tilewright.cli.serve import open_store
 from tilewright.store import KernelStore
 from tilewright.store.schema import HEAD
 

@@ -19,7 +19,7 @@ from helpers.waiting import PATIENCE, until
 from lab.subjects import product_kernel
 from tilewright import TOOL
 from tilewright.bundle import write
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import space_of
 
 command = importlib.import_module("tilewright.cli.tune")

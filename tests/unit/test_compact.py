@@ -13,13 +13,13 @@ from wasm_machine import run
 from tilewright.base.dtypes import F32, I8
 from tilewright.bundle import open_bundle, write
 from tilewright.bundle.linear_memory import facts_of
-from tilewright.bundle.widening import memory_of, tensors_of
+from tilewright.bundle.weight_decoding import memory_of, tensors_of
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend.gguf import GgufModel
 from tilewright.frontend.language.weights import ModelTensor, WeightTable
 from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.targets.simd.strategies import default_schedule, lower
 from tilewright.targets.wasm import VARIANTS

@@ -134,7 +134,7 @@ def test_memory_has_room_for_every_worker(
     memory = facts_of(section).memory
     assert memory.scratch_bytes
     needed = memory.bytes + 31 * memory.scratch_bytes
-    monkeypatch.setattr("tilewright.targets.wasm.memory.MEMORY_LIMIT", needed - over)
+    monkeypatch.setattr("tilewright.targets.wasm.memory_map.MEMORY_LIMIT", needed - over)
     if not over:
         assert compile_model(path).manifest.section("wasm") == section
         return

@@ -17,14 +17,14 @@ from cli_call import Called
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import HostError
-from tilewright.bundle.widening import tensors_of
+from tilewright.bundle.weight_decoding import tensors_of
 from tilewright.elastic.critical import CriticalModel, PersistentWeights
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget
-from tilewright.hosts.cuda_l2 import L2Cache, Window
+from tilewright.hosts.cuda_l2_persistence import L2Cache, Window
 from tilewright.hosts.cuda_tasks import Launch, Task
 
 MB = 1 << 20

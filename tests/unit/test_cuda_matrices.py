@@ -38,12 +38,12 @@ from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import Barrier, EndProducts, For, If, Stmt, WaitForCopies
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.features import MMA_SIZES
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TENSOR_CORES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.protocol import PACKING, Variant

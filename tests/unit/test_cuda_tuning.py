@@ -24,7 +24,7 @@ from tilewright.graph.node import Graph, gather, graph_input
 from tilewright.hosts import cuda
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_model import CudaBench, CudaModel
+from tilewright.hosts.cuda_tuning import CudaBench, CudaModel
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.tuned_plan import (
     MARK,
@@ -37,10 +37,10 @@ from tilewright.hosts.tuned_plan import (
 )
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import find, of_capability
+from tilewright.targets.device_classes import find, of_capability
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.loop import HostTuner
+from tilewright.tuning.host_tuner import HostTuner
 from tilewright.tuning.messages import Result
 from tilewright.tuning.relink import relink
 from tilewright.tuning.trial import TrialBuffer, Trials

@@ -31,7 +31,7 @@ from onnx import helper
 
 from tilewright.base.errors import TilewrightError
 from tilewright.elastic.policy import Critical
-from tilewright.hosts.browser_find import find
+from tilewright.hosts.browser_discovery import find
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -44,7 +44,7 @@ from tilewright.hosts.wasmtime import (
     WasmtimeHost,
     leave_run,
 )
-from tilewright.targets.wasm.image import HEADER_WORDS, STEP_WORDS
+from tilewright.targets.wasm.plan_image import HEADER_WORDS, STEP_WORDS
 
 MODELS = Path(__file__).parents[1] / "models"
 PREEMPT, SPIN, STALL_LIMIT, COMING, POSITION = 0, 16, 20, 152, 256

@@ -19,10 +19,10 @@ from tilewright.base.errors import InputError, ShapeError, TilewrightError, Usag
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.hosts.native import NativeHost
-from tilewright.hosts.plan_walker import PlanHost
+from tilewright.hosts.plan_interpreter import PlanHost
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning.relink import relink
 
 Array = np.ndarray[Any, np.dtype[Any]]

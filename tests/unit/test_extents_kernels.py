@@ -19,14 +19,14 @@ from helpers.seeds import seeds, shared_out
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.extents import at_extents, extent
 from tilewright.kernel.index import Var
 from tilewright.kernel.loops import TileFn, numbers_at
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
-from tilewright.kernel.stepper import Stepper
+from tilewright.kernel.thread_interpreter import Stepper
 from tilewright.targets.gpu.pointwise.reductions import lower_row_reductions
 from tilewright.targets.scalar_lowering import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
@@ -76,7 +76,7 @@ def meant(kernel: Kernel, n: int, data: tuple[Array, ...]) -> tuple[Array, Array
 
 def computed(fn: TileFn, n: int, data: tuple[Array, ...]) -> Array:
     out: list[Any] = [0] * fn.buffers[0].size
-    interp.run(fn, [out, *(d.tolist() for d in data)], extents=[n])
+    interpreter.run(fn, [out, *(d.tolist() for d in data)], extents=[n])
     return np.asarray(out)
 
 

@@ -44,7 +44,7 @@ from tilewright.kernel.layout import (
     layout_from_data,
     layout_to_data,
 )
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import TABLE, default_schedule, strategy_of

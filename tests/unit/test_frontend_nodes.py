@@ -22,7 +22,7 @@ from tilewright.frontend import import_model, load
 from tilewright.frontend.float16_types import Types, narrow_of
 from tilewright.frontend.operator_table import supported
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.kernel_specs import kernel_steps
 from tilewright.graph.node import Graph, render
 
 #: Parts of the cases, which runs take by turns: one case of so many.

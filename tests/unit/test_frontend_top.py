@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.frontend import import_model
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.kernel_specs import kernel_steps
 from tilewright.graph import ops
 
 KINDS = {

@@ -10,7 +10,7 @@ from wasm_machine import instructions, run_module
 
 from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.strategies import DEEP, slow_schedule
 from tilewright.tuning.candidates import build, space_of

@@ -18,7 +18,7 @@ from tilewright.base.dtypes import F32
 from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
 from tilewright.targets.gpu.attention.strategies import ATTENTION_SOME_ROWS
 from tilewright.tuning.candidates import build, space_of

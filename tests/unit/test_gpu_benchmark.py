@@ -17,7 +17,7 @@ from benchmarks.report import webgpu as report
 from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 
 #: What an NVIDIA GPU has.

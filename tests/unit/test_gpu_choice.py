@@ -9,7 +9,7 @@ import pytest
 from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.cost_model import cycles
 from tilewright.targets.gpu.product.schedule import Sizes
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, LEAST_STEPS, REGISTER_GEMM

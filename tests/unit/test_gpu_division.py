@@ -19,7 +19,7 @@ from tilewright.graph.node import Graph, Node, contract, elementwise, graph_inpu
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Acc, Reciprocal, Reg
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.stepper import Stepper, convert
+from tilewright.kernel.thread_interpreter import Stepper, convert
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division

@@ -17,7 +17,7 @@ from helpers.seeds import seeds
 
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.schedule import IntegerGemmSchedule
 from tilewright.targets.gpu.product.strategies import INTEGER_GEMM
 from tilewright.targets.gpu.workgroup_limits import PACKED_DOT_FEATURE

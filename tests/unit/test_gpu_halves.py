@@ -29,7 +29,7 @@ from tilewright.fusion.f16_operands import reading_halves
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule, staged_types_of
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.product.schedule import F16GemmSchedule, RegisterGemmSchedule

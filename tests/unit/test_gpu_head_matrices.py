@@ -32,7 +32,7 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import (
     AttentionManyRowsSchedule,
     AttentionOneRowSchedule,

@@ -21,8 +21,8 @@ from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.graph.node import Graph
 from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import (
     AttentionOneRowSchedule,
     AttentionSomeRowsSchedule,

@@ -20,7 +20,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const, Reg
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RegisterGemmSchedule
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTER_GEMM
 from tilewright.targets.protocol import PACKING

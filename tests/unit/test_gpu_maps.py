@@ -26,7 +26,7 @@ from tilewright.graph.node import (
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import SHORT_MAP_ELEMENTS, VectorMapSchedule
 from tilewright.targets.gpu.pointwise.strategies import VECTOR_MAP
 from tilewright.targets.protocol import PACKING

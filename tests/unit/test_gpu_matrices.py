@@ -19,7 +19,7 @@ from helpers.seeds import seeds
 
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
 from tilewright.targets.gpu.workgroup_limits import (

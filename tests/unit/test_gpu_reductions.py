@@ -12,7 +12,7 @@ from tilewright.base.dtypes import F32
 from tilewright.graph.node import Graph, graph_input, reduce
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.scalar_lowering import Plain

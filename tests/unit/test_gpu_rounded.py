@@ -35,9 +35,9 @@ from tilewright.graph.node import (
     slice_,
 )
 from tilewright.graph.passes import optimise
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round_to_int8
 from tilewright.targets.gpu.product.strategies import (
     FEW_ROWS,

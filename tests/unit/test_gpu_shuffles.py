@@ -26,8 +26,8 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.target import Cuda
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import WorkgroupReductionSchedule
 from tilewright.targets.gpu.product.schedule import (
     RegisterGemmSchedule,

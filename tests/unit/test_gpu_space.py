@@ -15,10 +15,10 @@ from lab.subjects import matmul, product_kernel
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
 from tilewright.targets.gpu.product.schedule import (
     FewRowsSchedule,
@@ -144,7 +144,7 @@ def test_every_candidate_computes_the_product(name: str, every: int) -> None:
     for schedule in space_of(kernel, CLASSES["webgpu"]).schedules[::every]:
         lists = [b.tolist() for b in buffers]
         lists[0] = [float("nan")] * len(lists[0])
-        interp.run(target("wgsl").lower(kernel, schedule), lists)
+        interpreter.run(target("wgsl").lower(kernel, schedule), lists)
         np.testing.assert_array_equal(lists[0], want)
 
 

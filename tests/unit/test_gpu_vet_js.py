@@ -19,7 +19,7 @@ from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import AttentionSomeRowsSchedule
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM

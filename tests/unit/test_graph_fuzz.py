@@ -24,7 +24,7 @@ from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.graph.node import Graph, Node, gather, iota, render, transpose
-from tilewright.graph.passes import integers, optimise, pack
+from tilewright.graph.passes import integer_arithmetic, optimise, pack_weights
 from tilewright.graph.passes.algebra import RULES, simplify
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.targets.protocol import PACKING
@@ -75,7 +75,7 @@ def with_gathers(seed: int) -> tuple[Graph, Inputs]:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
 def test_each_rule_alone_keeps_the_values(rule: RuleFn) -> None:
-    fired, grown = 0, quantised_graph if rule in integers.RULES else with_gathers
+    fired, grown = 0, quantised_graph if rule in integer_arithmetic.RULES else with_gathers
     for seed in seeds(200):
         graph, inputs = grown(seed)
         after = rewrite(graph, (rule,))
@@ -91,4 +91,4 @@ def test_rewriting_reaches_a_fixpoint(seed: int) -> None:
     once = simplify(graph)
     assert render(simplify(once)) == render(once)
     packed = optimise(graph, PACKING)
-    assert render(rewrite(packed, pack.rules(PACKING))) == render(packed)
+    assert render(rewrite(packed, pack_weights.rules(PACKING))) == render(packed)

@@ -17,7 +17,7 @@ from tilewright.base.dtypes import F32, I32
 from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.bundle import write
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.kernel_specs import kernel_steps
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

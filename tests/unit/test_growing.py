@@ -24,7 +24,7 @@ from tilewright.hosts.wasmtime import PAGE, SharedBytes, WasmtimeHost
 from tilewright.kernel.layout import RowBlocks
 from tilewright.language.cache_session import CacheSession
 from tilewright.plan import Growth, check
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning.relink import relink
 
 #: Caches that need more than a page of memory in each block of 16 rows.

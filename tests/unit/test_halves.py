@@ -16,8 +16,8 @@ from onnx import helper
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
-from tilewright.targets.classes import find
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import key_of, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.relink import relink

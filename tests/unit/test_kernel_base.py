@@ -16,7 +16,7 @@ from tilewright.base.dtypes import BOOL, DTYPES, F32, F64, I8, I32, I64, U8, DTy
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import COMBINE, REDUCTIONS, SCALARS, ScalarFn
 from tilewright.kernel.expr import identity
-from tilewright.kernel.interp import convert
+from tilewright.kernel.interpreter import convert
 
 CORNERS = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.0, -1.0, 3.0, -3.0, 1e200, -1e200, 1e-300,
            math.inf, -math.inf, math.nan)  # fmt: skip

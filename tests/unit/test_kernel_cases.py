@@ -17,7 +17,7 @@ from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, F64, I32, I64
 from tilewright.base.errors import KernelTrap
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, Load, lanes_of
 from tilewright.kernel.form import product
@@ -175,7 +175,7 @@ def test_gather_outside_its_table_traps() -> None:
     for wrong in (3, -1):
         table = [0, 1, wrong, 2]
         with pytest.raises(KernelTrap):
-            interp.run(fn, [[0.0] * 4, [0.0] * 3, table])
+            interpreter.run(fn, [[0.0] * 4, [0.0] * 3, table])
         with pytest.raises(KernelTrap):
             expected(Case(kernel, (np.zeros(3, "f4"), np.array(table)), True))
 

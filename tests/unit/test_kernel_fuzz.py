@@ -22,7 +22,7 @@ from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import check, render
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower

@@ -21,7 +21,7 @@ from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import ByteContraction, Contraction, classify, product
 from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Rows, Taps
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule

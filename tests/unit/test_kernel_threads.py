@@ -11,7 +11,7 @@ from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import CompilerBug
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, ShuffleXor, SubgroupBroadcast
 from tilewright.kernel.index import Var, index
@@ -83,25 +83,27 @@ def turned(barrier: Stmt) -> TileFn:
 
 def test_scratch_is_shared_by_the_threads_of_a_tile() -> None:
     out = [0.0] * THREADS
-    interp.run(turned(Barrier()), [out, [1.0, 2.0, 3.0, 4.0]])
+    interpreter.run(turned(Barrier()), [out, [1.0, 2.0, 3.0, 4.0]])
     assert out == [4.0, 3.0, 2.0, 1.0]
 
 
 def test_a_barrier_that_some_threads_miss_is_an_error() -> None:
     some = If((Bound(index(THREAD), 2),), (Barrier(),))
     with pytest.raises(CompilerBug, match="barrier"):
-        interp.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
+        interpreter.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
 
 
 def test_two_barriers_are_not_one() -> None:
     some = If((Bound(index(THREAD), 2),), (Barrier(),), (Barrier(),))
     with pytest.raises(CompilerBug, match="barrier"):
-        interp.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
+        interpreter.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
 
 
 def test_threads_that_write_one_element_race() -> None:
     with pytest.raises(CompilerBug, match="races"):
-        interp.run(together(Store(0, index(0), Load(1, index(0), F32))), [[0.0] * 4, [1.0] * 4])
+        interpreter.run(
+            together(Store(0, index(0), Load(1, index(0), F32))), [[0.0] * 4, [1.0] * 4]
+        )
 
 
 def own_element(buffer: int) -> Store:
@@ -111,10 +113,10 @@ def own_element(buffer: int) -> Store:
 @pytest.mark.parametrize("buffer", [0, 2])
 def test_threads_that_write_parts_of_one_vector_race_where_that_counts(buffer: int) -> None:
     lists = [[0.0] * THREADS, [1.0] * THREADS]
-    interp.run(together(own_element(buffer)), lists)
-    interp.run(together(own_element(buffer)), lists, whole={1: THREADS})
+    interpreter.run(together(own_element(buffer)), lists)
+    interpreter.run(together(own_element(buffer)), lists, whole={1: THREADS})
     with pytest.raises(CompilerBug, match="races"):
-        interp.run(together(own_element(buffer)), lists, whole={buffer: THREADS})
+        interpreter.run(together(own_element(buffer)), lists, whole={buffer: THREADS})
 
 
 def test_no_barrier_is_between_stores_of_one_vector_in_memory() -> None:
@@ -122,23 +124,23 @@ def test_no_barrier_is_between_stores_of_one_vector_in_memory() -> None:
     first, others = (Bound(index(THREAD), 1),), (Bound(index(THREAD) - 1, THREADS),)
     body = (If(first, (own_element(0),)), Barrier(), If(others, (own_element(0),)))
     with pytest.raises(CompilerBug, match="races"):
-        interp.run(together(*body), [[0.0] * 4, [1.0] * 4], whole={0: 2})
+        interpreter.run(together(*body), [[0.0] * 4, [1.0] * 4], whole={0: 2})
 
 
 def test_tiles_that_write_parts_of_one_vector_race() -> None:
     tile = Var("tile", 2)
     one = If((Bound(index(THREAD), 1),), (Store(0, index(tile), Load(1, index(tile), F32)),))
     lists = [[0.0] * THREADS, [1.0] * THREADS]
-    interp.run(together(one, tiles=2), lists)
+    interpreter.run(together(one, tiles=2), lists)
     with pytest.raises(CompilerBug, match="races"):
-        interp.run(together(one, tiles=2), lists, whole={0: 2})
+        interpreter.run(together(one, tiles=2), lists, whole={0: 2})
 
 
 def given(*body: Stmt, width: int = 2) -> list[float]:
     """What threads store as "got", of 1 to 4 that they have as "own"."""
     own, out = Set("own", Load(1, index(THREAD), F32)), [0.0] * THREADS
     fn = together(own, Set("got", Const(0.0, F32)), *body, Store(0, index(THREAD), Reg("got", F32)))
-    interp.run(replace(fn, subgroup=width), [out, [1.0, 2.0, 3.0, 4.0]])
+    interpreter.run(replace(fn, subgroup=width), [out, [1.0, 2.0, 3.0, 4.0]])
     return out
 
 

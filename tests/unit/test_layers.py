@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
     "language": {"base", "frontend", "graph", "bundle", "hosts"},
-    "hosts/plan_walker": {"base", "bundle", "hosts", "kernel", "plan"},
+    "hosts/plan_interpreter": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
     "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
@@ -55,9 +55,9 @@ ALLOWED: dict[str, set[str]] = {
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {
-    "reference": "plan_walker",
-    "plan_walker": "plan_walker",
-    "native": "plan_walker",
+    "reference": "plan_interpreter",
+    "plan_interpreter": "plan_interpreter",
+    "native": "plan_interpreter",
     "browser": "browser",
 }
 ANYTHING = {"cli"}
@@ -239,7 +239,7 @@ NAMING = {
     "hosts/cuda.py": {"cuda": "the host executes this section of a bundle"},
     "hosts/cuda_devices.py": {"cuda": "the host's name in errors"},
     "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
-    "api/hosts.py": {"cuda": "a host has this name, too"},
+    "api/host_registry.py": {"cuda": "a host has this name, too"},
     "cli/tune.py": {"cuda": "a host has this name, too"},
     "cli/tune_local.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},

@@ -21,14 +21,14 @@ from test_cli_models import save_model
 
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.kernel.spec import Kernel
 from tilewright.server.workers import Workers
-from tilewright.targets.classes import CLASSES, find
+from tilewright.targets.device_classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
+from tilewright.tuning.candidate_folder import tunable_classes, write_candidates
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import tunable_classes, write_candidates
 from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
@@ -80,7 +80,7 @@ def test_a_candidate_that_cannot_be_made_is_left_out(
             raise CompilerBug("this one cannot be made")
         return build(kernel, schedule, *target)
 
-    monkeypatch.setattr("tilewright.tuning.folder.build", built)
+    monkeypatch.setattr("tilewright.tuning.candidate_folder.build", built)
     written = write_candidates(bundle, [device])
     index = read_json(bundle.folder / "tuning/index.json")
     (listed,) = read_json(bundle.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
@@ -104,7 +104,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
             released.wait(LONG)
         return build(kernel, schedule, *target)
 
-    monkeypatch.setattr("tilewright.tuning.folder.build", built)
+    monkeypatch.setattr("tilewright.tuning.candidate_folder.build", built)
     yield found
     released.set()
 
@@ -214,7 +214,7 @@ def test_build_static_says_who_is_left_out(
     assert Called(capsys, "build", *options).code == 0
     space = space_of(kernels_of(open_bundle(tmp_path / "b"))[0], find(NARROW))
     hanging.append(space.schedules[space.order[0]])
-    monkeypatch.setattr("tilewright.cli.workers.makers", lambda _: makers(0))
+    monkeypatch.setattr("tilewright.cli.compile_workers.makers", lambda _: makers(0))
     hasty = partial(Hasty, hangs=among(hanging))
     monkeypatch.setattr("tilewright.server.workers.Workers", hasty)
     given = ["--static", "--classes", NARROW, *(["--json"] if as_json else [])]

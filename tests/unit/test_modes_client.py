@@ -29,12 +29,12 @@ from tilewright.kernel.spec import Kernel
 from tilewright.server import create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.server.static import write_compiler, write_pages
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import page_compiler, source_zip
+from tilewright.tuning.candidate_folder import write_candidates
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import write_candidates
 
 
 @pytest.fixture
@@ -50,7 +50,9 @@ def test_source_is_what_a_page_needs_and_no_more() -> None:
     assert {name.split("/")[1] for name in names} <= {
         "__init__.py", "base", "compiler-digest.txt", "kernel", "plan", "targets", "tuning",
     }  # fmt: skip
-    assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/folder.py"} & set(names)
+    assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/candidate_folder.py"} & set(
+        names
+    )
     assert names == sorted(names)
 
 

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnx.helper import make_node
 
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.bundle.widening import memory_of, tensors_of
+from tilewright.bundle.weight_decoding import memory_of, tensors_of
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 

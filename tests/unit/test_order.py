@@ -18,7 +18,7 @@ from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug, ShapeError, UnsupportedDType
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, graph_input, node, transpose
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.expr import Call
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
@@ -46,7 +46,7 @@ def numbers(rng: Random, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
 def found(fn: TileFn, x: np.ndarray, count: int, tiles: list[int]) -> np.ndarray:
     check_loops(fn)
     out = [-7] * (x.size // x.shape[-1] * count)
-    interp.run(fn, [out, x.ravel().tolist()], tiles)
+    interpreter.run(fn, [out, x.ravel().tolist()], tiles)
     return np.array(out).reshape(*x.shape[:-1], count)
 
 

@@ -1,4 +1,5 @@
-"""The tuner of hosts without a page (tuning/loop.py), on a stand-in for a device whose kernels are
+"""The tuner of hosts without a page (tuning/host_tuner.py), on a stand-in for a device whose
+kernels are
 words: what they compute, and how long they take."""
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from lab.subjects import product_kernel, steps_of
 from tilewright.base.dtypes import F32, I64
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.graph.node import Graph, constant, elementwise, gather, graph_input
-from tilewright.kernel.serial import kernel_to_data
-from tilewright.tuning import inputs, pairs
-from tilewright.tuning.loop import HostTuner
+from tilewright.kernel.serialise import kernel_to_data
+from tilewright.tuning import paired_times, trial_inputs
+from tilewright.tuning.host_tuner import HostTuner
 from tilewright.tuning.messages import Done, Gold, KernelMessage, Offer, Report, Result, Welcome
 from tilewright.tuning.trial import Trials
 
@@ -42,10 +43,10 @@ class Bench:
     def lay(self, buffers: Sequence[Any], scalars: Sequence[int]) -> None:
         self.buffers, self.scalars = buffers, scalars
 
-    def begin(self, given: Sequence[inputs.Array]) -> None:
+    def begin(self, given: Sequence[trial_inputs.Array]) -> None:
         self.given = given
 
-    def run(self, runner: Any) -> tuple[inputs.Array, str]:
+    def run(self, runner: Any) -> tuple[trial_inputs.Array, str]:
         a, b = (data.astype(np.float64).reshape(8, 8) for data in self.given)
         if runner.what == "fatal":
             raise HostError("the device is lost")
@@ -97,12 +98,12 @@ def test_a_clock_that_stands_still_decides_nothing() -> None:
 
 def test_intervals() -> None:
     """Of fifteen values in a row the middle, and of few nothing is sure."""
-    centre, low, high = pairs.interval([float(n) for n in range(15)], 2.0)
+    centre, low, high = paired_times.interval([float(n) for n in range(15)], 2.0)
     assert centre == 7
     assert 0 < low < centre < high < 14
-    assert pairs.interval([1.0, 2.0, 3.0], pairs.SURE) == (2.0, -math.inf, math.inf)
-    assert pairs.judged([(2.0, 1.0)] * 4).low == pairs.FAR
-    assert pairs.judged([(1.0, 2.0)] * 4).high == 1 / pairs.FAR
+    assert paired_times.interval([1.0, 2.0, 3.0], paired_times.SURE) == (2.0, -math.inf, math.inf)
+    assert paired_times.judged([(2.0, 1.0)] * 4).low == paired_times.FAR
+    assert paired_times.judged([(1.0, 2.0)] * 4).high == 1 / paired_times.FAR
 
 
 def test_a_lucky_winner_is_measured_again() -> None:
@@ -113,9 +114,9 @@ def test_a_lucky_winner_is_measured_again() -> None:
         calls += 1
         return (1.5, 1.0) if calls <= 10 else (1.0, 1.0)
 
-    verdict, found = pairs.contest(measure, lambda: lambda _: False, long=False)
+    verdict, found = paired_times.contest(measure, lambda: lambda _: False, long=False)
     assert verdict == "same"
-    assert found.ratio < pairs.MARGIN
+    assert found.ratio < paired_times.MARGIN
 
 
 def test_each_kernel_was_first_equally_often() -> None:
@@ -126,33 +127,33 @@ def test_each_kernel_was_first_equally_often() -> None:
         orders.append(second_first)
         return 1.0, 1.0
 
-    pairs.compare(measure, pairs.MARGIN, lambda _: len(orders) > 10, long=False)
+    paired_times.compare(measure, paired_times.MARGIN, lambda _: len(orders) > 10, long=False)
     assert orders.count(True) == orders.count(False)
 
 
 def test_inputs_stay_within_what_kernels_take() -> None:
     table, index = graph_input("t", (50, 4), F32), graph_input("i", (600,), I64)
     (step,) = steps_of(Graph("g", (("t", table), ("i", index)), (("y", gather(table, index, 0)),)))
-    bounds = inputs.gathered(kernel_to_data(step.kernel))
+    bounds = trial_inputs.gathered(kernel_to_data(step.kernel))
     assert set(bounds.values()) == {50}
-    for name in inputs.SETS:
-        found = dict(enumerate(inputs.inputs_of(step.kernel, name, 0), 1))
+    for name in trial_inputs.SETS:
+        found = dict(enumerate(trial_inputs.inputs_of(step.kernel, name, 0), 1))
         for number in bounds:
             assert 0 <= found[number].min() <= found[number].max() < 50
     mask = graph_input("m", (64,), F32)
     hidden = elementwise("mul", elementwise("sub", constant(1.0, F32), mask), constant(-3e38, F32))
     (step,) = steps_of(Graph("g", (("m", mask),), (("y", hidden),)))
-    (found_mask,) = inputs.inputs_of(step.kernel, "random", 0)
+    (found_mask,) = trial_inputs.inputs_of(step.kernel, "random", 0)
     assert set(found_mask.tolist()) == {0.0, 1.0}
 
 
 def test_differences() -> None:
     wanted = np.array([1.0, math.nan, math.inf], np.float32)
-    assert inputs.difference(wanted.copy(), wanted, 0.0) == ""
+    assert trial_inputs.difference(wanted.copy(), wanted, 0.0) == ""
     off = np.array([1.5, math.nan, math.inf], np.float32)
-    assert inputs.difference(off, wanted, 0.1) == "element 0 is 1.5 instead of 1.0"
-    assert inputs.difference(off, wanted, 0.6) == ""
-    assert inputs.allowed(np.array([3], np.int32), rounds=True) == 1
+    assert trial_inputs.difference(off, wanted, 0.1) == "element 0 is 1.5 instead of 1.0"
+    assert trial_inputs.difference(off, wanted, 0.6) == ""
+    assert trial_inputs.allowed(np.array([3], np.int32), rounds=True) == 1
 
 
 class Model:
@@ -165,7 +166,7 @@ class Model:
         self.slow: tuple[str, ...] = ()
         self.lacking: tuple[int, ...] = ()
 
-    def results(self) -> dict[str, inputs.Array]:
+    def results(self) -> dict[str, trial_inputs.Array]:
         texts = [kernel.text for kernel in self.kernels.values()]
         return {"y": np.array([float(any(t in self.bad for t in texts)), 1.0], np.float32)}
 

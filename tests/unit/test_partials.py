@@ -1,5 +1,5 @@
-"""Long reductions of few rows in parts (fusion/partials.py): which are cut, in which order they
-read, how many tiles each part has.  What they compute: conformance/test_long_rows.py.
+"""Long reductions of few rows in parts (fusion/split_reductions.py): which are cut, in which order
+they read, how many tiles each part has.  What they compute: conformance/test_long_rows.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.base.dtypes import F32
 from tilewright.compiler import Compiled, Options
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.operators.normalization import group_norm, instance_norm
-from tilewright.fusion.partials import MOST_PARTS, parts_of
+from tilewright.fusion.split_reductions import MOST_PARTS, parts_of
 from tilewright.graph.node import Graph, Node, constant, graph_input, reduce, reshape
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Load

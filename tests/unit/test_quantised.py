@@ -29,7 +29,7 @@ from tilewright.graph.node import (
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import BlockContraction, Contraction, classify, form_as
 from tilewright.kernel.layout import Blocks
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import PACKING

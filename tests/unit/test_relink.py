@@ -17,7 +17,7 @@ from tilewright.bundle.linear_memory import facts_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.device_classes import CLASSES, DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.strategies import schedule_from_json

@@ -14,13 +14,13 @@ from tuning_site import bundle
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, open_bundle
 from tilewright.bundle.owned_files import PART
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import relink_cache
 from tilewright.server.relink_cache import GRACE, Cache, Origin, Relinked
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
+from tilewright.tuning.candidate_folder import FOLDER, write_candidates
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import FOLDER, write_candidates
 
 DEVICE = "wasm-x86-relaxed-32k"
 

@@ -24,10 +24,10 @@ from starlette.websockets import WebSocketDisconnect
 from tilewright.base.errors import BundleCorrupt, HostError, InputError, UsageError
 from tilewright.bundle import write
 from tilewright.hosts import browser as browser_module
-from tilewright.hosts import browser_link as link_module
+from tilewright.hosts import browser_connection as link_module
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_find import find, require
-from tilewright.hosts.browser_link import Link
+from tilewright.hosts.browser_connection import Link
+from tilewright.hosts.browser_discovery import find, require
 from tilewright.server import create_app
 
 FAKE = Path(__file__).with_name("fake_browser.py")

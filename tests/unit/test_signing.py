@@ -28,8 +28,8 @@ from tilewright.base.errors import UsageError
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.bundle.signing import CANDIDATE, Signer, read_signer, write_key
 from tilewright.server import BackgroundServer, async_store
-from tilewright.targets.classes import find
-from tilewright.tuning.folder import FOLDER, INDEX, write_candidates
+from tilewright.targets.device_classes import find
+from tilewright.tuning.candidate_folder import FOLDER, INDEX, write_candidates
 
 OTHER = "0" * 64
 

@@ -19,7 +19,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.loops import at_fixed_shape
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.strategies import lower

@@ -19,7 +19,7 @@ from benchmarks.tuning.subjects import SUBJECTS
 from lab.primitives.table import untuned
 from lab.subjects import matmul_step
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of

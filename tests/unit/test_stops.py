@@ -1,4 +1,4 @@
-"""Indices out of range (hosts/tensors.py): pages say the same (web/engine/errors.js)."""
+"""Indices out of range (hosts/inputs_outputs.py): pages say the same (web/engine/errors.js)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from node import run
 
 from tilewright.base.abi import CHECK_BIT
 from tilewright.bundle import CheckEntry, StepEntry
-from tilewright.hosts.tensors import of_word, out_of_range
+from tilewright.hosts.inputs_outputs import of_word, out_of_range
 
 PICK = CheckEntry(node="/words/pick", op="Gather", axis=1, length=50, least=-50)
 NAMELESS = CheckEntry(node="rows", op="", axis=0, length=7)

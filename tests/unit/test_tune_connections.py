@@ -14,7 +14,7 @@ from tuning_client import Client, handshake, hello, masked
 from tuning_site import app, digest, stats
 from websockets.exceptions import ConnectionClosed
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import BackgroundServer
 from tilewright.server.session import SessionLimits
 from tilewright.tuning.messages import (

@@ -11,7 +11,7 @@ import pytest
 from tuning_client import Client, hello
 from tuning_site import bundle, digest
 
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import BackgroundServer
 from tilewright.tuning.messages import (
     MOST_FROM_CLIENT,

@@ -21,21 +21,21 @@ from tuning_client import Client, hello
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import I8, I16, U8
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, graph_input, node
 from tilewright.server import BackgroundServer, Tuning, create_app
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.workgroup_limits import (
     MATRIX_FEATURE,
     PACKED_DOT_FEATURE,
     SUBGROUPS_FEATURE,
 )
+from tilewright.tuning.candidate_folder import write_candidates
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import write_candidates
 from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 

@@ -19,11 +19,11 @@ from tuning_votes import agree, site, space, vote, who
 
 from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import async_store
 from tilewright.store import KernelStore
 from tilewright.store import StoredReport as Filed
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning import candidate_order
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of

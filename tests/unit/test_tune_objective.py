@@ -13,7 +13,7 @@ from tuned_page import PAGE
 
 from lab.subjects import product_kernel
 from tilewright.cli import options
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.lite_space import Objective
 from tilewright.tuning.candidates import needs_of, ordered, space_of
 

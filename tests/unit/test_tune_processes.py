@@ -74,11 +74,11 @@ def test_the_workers_of_a_killed_server_end() -> None:
 
 HANGS = """
 import sys, time
-from tilewright.cli import main, workers
+from tilewright.cli import main, compile_workers
 def build(*_):
     time.sleep(3600)
 if __name__ == "__main__":
-    workers.build = build
+    compile_workers.build = build
     main(["serve", "m=" + sys.argv[1], "--port", "0", "--json"])
 """
 

@@ -20,7 +20,7 @@ from tuning_votes import agree, site, space, who
 
 from tilewright.bundle import open_bundle
 from tilewright.bundle.section_files import unpack_slots
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.server import async_store, session_resources
 from tilewright.store import KernelStore, store

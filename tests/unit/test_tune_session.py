@@ -22,12 +22,12 @@ from tuning_site import VARIANT, app, bundle, digest
 from lab.subjects import matmul
 from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options
 from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import latency_summary
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule

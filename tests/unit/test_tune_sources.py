@@ -22,7 +22,7 @@ from tilewright.server import BackgroundServer, tune
 from tilewright.server.rate_limits import Pseudonyms, TokenBucket, TokenBuckets, network, trusted
 from tilewright.server.session import SessionLimits
 from tilewright.store import KernelStore
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 
 
 @pytest.mark.parametrize(

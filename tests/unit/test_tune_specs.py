@@ -14,7 +14,7 @@ from lab.subjects import product, steps_of
 from tilewright.base.dtypes import F32, I32
 from tilewright.bundle import write
 from tilewright.graph.node import Graph, cast, constant, elementwise, graph_input
-from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.serialise import kernel_to_data
 
 SCRIPT = """
 const { readFile } = await import('node:fs/promises');

@@ -20,10 +20,10 @@ from tuning_site import app, bundle, digest
 
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.server import BackgroundServer, session_resources
 from tilewright.server.workers import TRIES, CompileTimeout, Workers
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Done, Welcome

@@ -17,7 +17,7 @@ from node import run
 from tilewright.bundle import open_bundle, write
 from tilewright.bundle.format import SectionEntry
 from tilewright.compiler import Options, compile_model
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.isa import uleb
 from tilewright.tuning.candidates import build, space_of

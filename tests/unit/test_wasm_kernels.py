@@ -39,8 +39,8 @@ from tilewright.targets.wasm import (
     compile_tile,
     driver,
     emit_text,
-    image,
     link,
+    plan_image,
 )
 
 SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
@@ -344,8 +344,8 @@ def test_the_driver_runs_steps() -> None:
     run_plan = machine.load(driver(2))["run"]
     x, y, z, plan = 8192, 8256, 8320, 4096
     steps = [(0, (y, x)), (1, (z, y)), (0, (z, z))]
-    calls = [image.StepCall(slot, buffers, (), 6, grain=1) for slot, buffers in steps]
-    machine.write(plan, image.image(calls, plan))
+    calls = [plan_image.StepCall(slot, buffers, (), 6, grain=1) for slot, buffers in steps]
+    machine.write(plan, plan_image.image(calls, plan))
     data = np.arange(6, dtype="float32")
     machine.write(x, data.tobytes())
 
@@ -370,8 +370,8 @@ def test_the_driver_hands_out_tiles_from_either_end(grain: int, back: bool) -> N
     machine = Machine(1 << 16, slots=1)
     machine.load(link([compile_tile(kernel((Store(0, at, value),), (6, 7), tile), X86)], X86, 1))
     y, plan = 8192, 4096
-    call = image.StepCall(0, (y, y), (), 6, grain=grain, back=back)
-    machine.write(plan, image.image([call], plan))
+    call = plan_image.StepCall(0, (y, y), (), 6, grain=grain, back=back)
+    machine.write(plan, plan_image.image([call], plan))
     assert machine.load(driver(1))["run"](machine.store, plan, 0, 1, 1) == 0
     found = np.frombuffer(machine.read(y, 24), "float32").tolist()
     tickets = [range(n, min(n + grain, 6)) for n in range(0, 6, grain)]

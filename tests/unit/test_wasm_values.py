@@ -14,7 +14,7 @@ from wasm_machine import run
 
 from tilewright.base.dtypes import BOOL, DTYPES, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.scalars import SCALARS
-from tilewright.kernel import interp
+from tilewright.kernel import interpreter
 from tilewright.kernel.expr import Call, Const, Expr, IndexValue, Lane, Lanes, Load, Splat
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.loops import For, Stmt, Store, TileFn
@@ -85,7 +85,7 @@ def both(fn: TileFn, arrays: Sequence[np.ndarray], target: str) -> tuple[np.ndar
     out = np.zeros(fn.buffers[0].size, fn.buffers[0].dtype.numpy)
     got = run(fn, [out, *arrays], target)
     lists = [out.tolist(), *(a.tolist() for a in arrays)]
-    interp.run(fn, lists)
+    interpreter.run(fn, lists)
     return got, np.array(lists[0], out.dtype)
 
 

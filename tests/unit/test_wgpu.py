@@ -16,9 +16,9 @@ from tilewright.bundle import write
 from tilewright.bundle.format import parse
 from tilewright.cli.tune_local import facts
 from tilewright.compiler import Options
-from tilewright.hosts import browser_find, wgpu, wgpu_calls, wgpu_features
+from tilewright.hosts import browser_discovery, wgpu, wgpu_calls, wgpu_features
 from tilewright.kernel.extents import Count
-from tilewright.targets.classes import match
+from tilewright.targets.device_classes import match
 
 
 class GpuError(Exception):
@@ -35,7 +35,7 @@ def adapters(monkeypatch: pytest.MonkeyPatch, *known: tuple[str, str]) -> list[A
     gpu = SimpleNamespace(enumerate_adapters_sync=lambda: found)
     monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace(gpu=gpu, GPUError=GpuError))  # type: ignore[misc]
     for name in ("vulkan_loader", "vulkan_software"):
-        monkeypatch.setattr(browser_find, name, lambda: None)
+        monkeypatch.setattr(browser_discovery, name, lambda: None)
     return found
 
 

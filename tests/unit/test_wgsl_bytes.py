@@ -11,7 +11,7 @@ from lab.subjects import compile_graph
 from tilewright.compiler import Compiled, Options
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import BlockContraction, form_as
-from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.serialise import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.wgsl.packed_bytes import in_bytes

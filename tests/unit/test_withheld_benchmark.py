@@ -10,7 +10,7 @@ from benchmarks.report import headroom as report
 from benchmarks.tuning import withheld as bench
 from benchmarks.tuning.sessions import Trial, evaluation_of
 from lab.subjects import matmul_step
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.tuning.candidates import build, space_of
 
 DEVICE = find("wasm-x86-relaxed-48k")

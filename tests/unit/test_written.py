@@ -22,8 +22,8 @@ from tilewright.bundle import SHARD_BYTES, Contents, open_bundle, write
 from tilewright.bundle.format import digest
 from tilewright.bundle.owned_files import RECORD
 from tilewright.server.static import page_files, write_pages
-from tilewright.targets.classes import find
-from tilewright.tuning.folder import write_candidates
+from tilewright.targets.device_classes import find
+from tilewright.tuning.candidate_folder import write_candidates
 
 Capture = pytest.CaptureFixture[str]
 MINE = b"mine"

@@ -12,7 +12,7 @@ from typing import Any
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.workers import makers
+from tilewright.cli.compile_workers import makers
 from tilewright.compiler import Options
 from tilewright.graph.node import Graph, contract, elementwise, graph_input, reduce
 from tilewright.server import Tuning, create_app

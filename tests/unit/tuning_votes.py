@@ -15,7 +15,7 @@ from tuning_site import SECONDS, app, bundle, digest
 from tilewright.bundle import open_bundle
 from tilewright.server import BackgroundServer
 from tilewright.store import KernelStore
-from tilewright.targets.classes import CLASSES
+from tilewright.targets.device_classes import CLASSES
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Ack

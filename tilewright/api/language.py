@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tilewright.api.hosts import LONGEST, check_host, open_runner, targets_of, variants_of
+from tilewright.api.host_registry import LONGEST, check_host, open_runner, targets_of, variants_of
 from tilewright.api.language_bundles import cached_bundle, is_language_source, silent
 from tilewright.base.abi import MOST_WORKERS
 from tilewright.base.errors import BundleCorrupt, InvalidModel, UsageError

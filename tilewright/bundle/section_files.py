@@ -24,7 +24,7 @@ Data = Mapping[str, object]
 
 
 class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel: its name for people, and its specification (kernel/serial.py)."""
+    """One kernel: its name for people, and its specification (kernel/serialise.py)."""
 
     name: str
     spec: dict[str, object]

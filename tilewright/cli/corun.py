@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tilewright import TOOL
-from tilewright.api.hosts import targets_of
+from tilewright.api.host_registry import targets_of
 from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError, unknown_name
 from tilewright.bundle import POINTER
 from tilewright.cli.options import Force, Json

@@ -70,7 +70,7 @@ def export(
     """Write all reports and standings in the T4 schema."""
     del as_json
     from tilewright.store import KernelStore
-    from tilewright.store.t4 import is_export
+    from tilewright.store.t4_export import is_export
 
     output = Output(file, is_export, force)
     if str(file) != "-":

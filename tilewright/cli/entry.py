@@ -22,7 +22,7 @@ from tilewright.cli import (
     language,
     models,
     reports,
-    serving,
+    serve,
     tools,
     tune,
 )
@@ -44,7 +44,7 @@ for _command in (
     language.generate,
     language.chat,
     language.transcribe,
-    serving.serve,
+    serve.serve,
     models.show,
     corun.corun,
     corun.broker,

@@ -18,7 +18,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from tilewright.api.hosts import HOSTS
+from tilewright.api.host_registry import HOSTS
 from tilewright.base.errors import ContextFull, InputError, MemoryLimit, UsageError
 from tilewright.cli.options import Json, WeightBits
 from tilewright.cli.output import Answer, progress

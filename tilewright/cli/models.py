@@ -19,7 +19,14 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from tilewright.api.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
+from tilewright.api.host_registry import (
+    HOSTS,
+    Arrays,
+    check_host,
+    open_runner,
+    targets_of,
+    variants_of,
+)
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError, required, unknown_name
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.format import MALFORMED
@@ -56,8 +63,8 @@ from tilewright.cli.output_files import Output
 from tilewright.cli.publish import publication
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import TARGETS, target
-from tilewright.targets.classes import find
 from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.device_classes import find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -264,7 +271,7 @@ def show(
     """Print what a stage of the compiler made of a model."""
     if stage not in STAGES:
         raise unknown_name("stage", stage, STAGES)
-    from tilewright.cli.stages import text_of
+    from tilewright.cli.show_stages import text_of
 
     text = text_of(_compile(model, shape, bucket, extent, as_json), stage)
     return Answer({"stage": stage, "text": text}, Text(text))

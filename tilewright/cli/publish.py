@@ -1,8 +1,8 @@
 """`build --static` and `--client`: writes files beside a bundle, so that a page can tune without a
 server.
 
-Input: the options.  Output: files in the bundle's folder, and their sizes. tuning/folder.py and
-server/static.py decide which files.
+Input: the options.  Output: files in the bundle's folder, and their sizes.
+tuning/candidate_folder.py and server/static.py decide which files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
     from tilewright.targets.device_class import DeviceClass
     from tilewright.targets.lite_space import Objective
-    from tilewright.tuning.folder import Written
+    from tilewright.tuning.candidate_folder import Written
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Publication:
     def names(self) -> tuple[str, ...]:
         """Paths of the files that will be written, except those named by their digest."""
         from tilewright.server.static import compiler_files, page_files
-        from tilewright.tuning.folder import FOLDER, INDEX
+        from tilewright.tuning.candidate_folder import FOLDER, INDEX
 
         index = (f"{FOLDER}/{INDEX}",) if self.classes else ()
         compiler = compiler_files() if self.core else ()
@@ -68,10 +68,10 @@ class Publication:
 
     def _candidates(self, bundle: Bundle, report: Show) -> Written:
         """Makes all candidates on all cores, each within the time limit that a server has."""
-        from tilewright.cli.workers import makers
+        from tilewright.cli.compile_workers import makers
         from tilewright.server.session_resources import MAKING
         from tilewright.server.workers import Workers
-        from tilewright.tuning.folder import write_candidates
+        from tilewright.tuning.candidate_folder import write_candidates
 
         count = os.cpu_count() or 1
         workers = Workers(makers(count).pool, count, MAKING)
@@ -101,7 +101,7 @@ def publication(
         )
     if classes and not static:
         raise UsageError("--classes without --static has no effect", hint="Add --static")
-    from tilewright.tuning.folder import tunable_classes
+    from tilewright.tuning.candidate_folder import tunable_classes
 
     found = tunable_classes(classes or ()) if static else ()
     return Publication(found, serves, core_of(client, pyodide), signer)

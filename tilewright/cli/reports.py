@@ -19,7 +19,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tilewright.api.hosts import targets_of
+from tilewright.api.host_registry import targets_of
 from tilewright.base.errors import NotMeasured
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.options import Json, database_url
@@ -50,7 +50,7 @@ def preview(
     check_tuner(host, PAGES)
     if bundle is not None:
         open_bundle(bundle)
-    from tilewright.cli.workers import makers
+    from tilewright.cli.compile_workers import makers
     from tilewright.hosts.browser import BrowserHost
     from tilewright.server import Tuning
     from tilewright.store import KernelStore

@@ -29,8 +29,8 @@ PACKAGES = ("wasmtime", "onnx", "numpy")
 def doctor(as_json: Json = False) -> Answer:
     """Show the browsers, features and versions of this machine."""
     del as_json  # every command takes it; the entry point acts on it
-    from tilewright.api.hosts import in_process
-    from tilewright.hosts.browser_find import KINDS
+    from tilewright.api.host_registry import in_process
+    from tilewright.hosts.browser_discovery import KINDS
 
     about = {
         "tilewright": __version__,
@@ -83,7 +83,7 @@ def _version(package: str) -> str | None:
 def _browser(name: str) -> dict[str, object]:
     """Starts the browser once and reports the features that a page really gets."""
     from tilewright.hosts.browser import BrowserHost
-    from tilewright.hosts.browser_find import require
+    from tilewright.hosts.browser_discovery import require
 
     found: dict[str, object] = {"name": name}
     try:
@@ -112,7 +112,7 @@ def _dawn() -> dict[str, object]:
 
 def _host(name: str) -> dict[str, object]:
     """A host's engine, with its adapter or device."""
-    from tilewright.api.hosts import engine_of
+    from tilewright.api.host_registry import engine_of
 
     return {"version": engine_of(name)}
 

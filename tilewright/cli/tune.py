@@ -18,7 +18,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from tilewright.api.hosts import has_times, targets_of
+from tilewright.api.host_registry import has_times, targets_of
 from tilewright.base.errors import HostError, UsageError, one_of
 from tilewright.bundle import open_bundle
 from tilewright.cli.options import OBJECTIVES_HELP, Force, Json, check_objective
@@ -26,7 +26,7 @@ from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.output_files import Output, is_json_of_ours
 from tilewright.hosts.browser_programs import PROGRAMS
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -89,8 +89,8 @@ def tune(
     files = {path: Output(path, is_json_of_ours, force) for path in (report, save) if path}
     for file in files.values():
         file.check()
-    from tilewright.cli.serving import open_store
-    from tilewright.cli.workers import makers
+    from tilewright.cli.compile_workers import makers
+    from tilewright.cli.serve import open_store
     from tilewright.server import Tuning
 
     tuning = Tuning(makers(1), open_store(store))

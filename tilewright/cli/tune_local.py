@@ -1,4 +1,4 @@
-"""`tune` on hosts without a page: runs the session of tuning/loop.py in this process.
+"""`tune` on hosts without a page: runs the session of tuning/host_tuner.py in this process.
 
 Input: a bundle, a host, the command's options.  Output: as from a page's tuner: a summary, and
 events during the session.  A tuning server in this process (tilewright/server) supplies candidates,
@@ -18,16 +18,16 @@ import msgspec
 from tilewright.base.errors import HostError, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.hosts import cuda, wgpu
-from tilewright.hosts.cuda_model import CudaModel
-from tilewright.hosts.wgpu_model import WgpuModel
+from tilewright.hosts.cuda_tuning import CudaModel
+from tilewright.hosts.wgpu_tuning import WgpuModel
 from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
-from tilewright.targets.classes import CLASSES, match, of_capability
 from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.device_classes import CLASSES, match, of_capability
 from tilewright.targets.lite_space import Objective
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.loop import HostTuner
+from tilewright.tuning.host_tuner import HostTuner
 from tilewright.tuning.messages import PROTOCOL, FromClient, Hello
 from tilewright.tuning.socket_client import TuningSocket
 

@@ -2,7 +2,7 @@
 
 Input: a loaded bundle (`CudaHost`), the budget word.  Output: requests that the GPU computes, and
 the end of each.  The policy decides the budgets of a request.  On request the models' weights stay
-in the GPU's L2 cache (the driver's calls are in hosts/cuda_l2.py).
+in the GPU's L2 cache (the driver's calls are in hosts/cuda_l2_persistence.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice, HostWords, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget
-from tilewright.hosts.cuda_l2 import Window
+from tilewright.hosts.cuda_l2_persistence import Window
 from tilewright.hosts.cuda_tasks import TOLD, Release, Task
-from tilewright.hosts.tensors import Array, largest_extents
+from tilewright.hosts.inputs_outputs import Array, largest_extents
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch
-from tilewright.hosts.tensors import largest_extents
+from tilewright.hosts.inputs_outputs import largest_extents
 
 T = TypeVar("T")
 #: A progress callback: the present activity, the number of finished parts, and of all parts.

@@ -19,7 +19,7 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_elastic import ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch
-from tilewright.hosts.tensors import largest_extents
+from tilewright.hosts.inputs_outputs import largest_extents
 
 
 class NormalPlan(Protocol):

@@ -34,7 +34,7 @@ from tilewright.kernel.form import (
     product,
 )
 from tilewright.kernel.index import Var, index
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import F16_VECTOR, Buffer, Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan

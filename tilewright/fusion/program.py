@@ -16,7 +16,7 @@ from tilewright.base.abi import align
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.model_limits import within
-from tilewright.fusion.compact import with_compact_buffers
+from tilewright.fusion.compact_storage import with_compact_buffers
 from tilewright.fusion.f16_operands import (
     APART,
     dividing_rows,
@@ -29,9 +29,9 @@ from tilewright.fusion.f16_operands import (
     sizes_of_rows,
     with_f16_weights,
 )
-from tilewright.fusion.growing import with_growing_states
+from tilewright.fusion.growing_states import with_growing_states
 from tilewright.fusion.kernel_steps import KernelStep
-from tilewright.fusion.partials import parts_of
+from tilewright.fusion.split_reductions import parts_of
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants, may_be_compact, narrow
 from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
@@ -71,8 +71,8 @@ def program_of(
     """The program, and for each of its tensors the node with the contents of files.
 
     halves: True if values may be stored as f16 where products round them anyway (f16_operands.py)
-    compact_states: True if linear memories hold f32 states as f16 (compact.py)
-    growth: how states are to grow, if they can (growing.py)
+    compact_states: True if linear memories hold f32 states as f16 (compact_storage.py)
+    growth: how states are to grow, if they can (growing_states.py)
 
     `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
     if the shape differs between buckets or depends on an extent.

@@ -23,7 +23,7 @@ from tilewright.graph import ops
 from tilewright.graph.constants import in_halves, looseness
 from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node, computed, fact, literal, toposort
-from tilewright.graph.passes.pack_blocks import from_blocks
+from tilewright.graph.passes.pack_quantised import from_blocks
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import Indices, operand_indices, root_of
 from tilewright.kernel.index import Index, Var, flatten, index

@@ -34,9 +34,9 @@ from tilewright.graph.node import (
     node,
     toposort,
 )
+from tilewright.graph.op_semantics import RULES
 from tilewright.graph.ops import Array
 from tilewright.graph.rounding import rounded_type
-from tilewright.graph.rules import RULES
 
 #: Kernels compute a constant, instead of loading it, only if it has more elements than this,
 SMALL = 2**14

@@ -24,8 +24,8 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType, ensure
 from tilewright.base.model_limits import within
 from tilewright.graph import ops
+from tilewright.graph.op_semantics import RULES
 from tilewright.graph.ops import Array, Op, Shape
-from tilewright.graph.rules import RULES
 
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096

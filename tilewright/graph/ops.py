@@ -1,6 +1,6 @@
 """The closed set of tensor ops, each with its attributes.
 
-Every ONNX operator is a composition of these.  `rules.py` has each op's operands, result and
+Every ONNX operator is a composition of these.  `op_semantics.py` has each op's operands, result and
 meaning; nothing here knows ONNX, kernels or targets.
 """
 

@@ -35,8 +35,8 @@ from tilewright.graph.node import (
     slice_,
     toposort,
 )
+from tilewright.graph.op_semantics import RULES, Rule
 from tilewright.graph.ops import Array, Shape
-from tilewright.graph.rules import RULES, Rule
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,18 @@ import numpy as np
 from tilewright.base.errors import HostError, TilewrightError
 from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import StateEntry, TensorInfo, is_bundle, open_bundle
-from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
+from tilewright.hosts.browser_connection import (
+    RESTART,
+    Json,
+    Link,
+    Progress,
+    Reply,
+    describe,
+    tensors,
+)
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram, program
-from tilewright.hosts.tensors import entry_of, state_array, widened
+from tilewright.hosts.inputs_outputs import entry_of, state_array, widened
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import tilewright
 from tilewright.base.errors import HostError, UsageError
-from tilewright.hosts import browser_find
+from tilewright.hosts import browser_discovery
 
 OPTIONS = "TILEWRIGHT_DAWN_OPTIONS"
 BACKENDS = ("null", "webgpu", "d3d11", "d3d12", "metal", "vulkan", "opengl", "opengles")
@@ -183,7 +183,7 @@ def _words() -> tuple[str, ...]:
 
 
 def _loader() -> dict[str, str]:
-    found = browser_find.vulkan_loader()
+    found = browser_discovery.vulkan_loader()
     if found is None:
         return {}
     before = os.environ.get("LD_LIBRARY_PATH")
@@ -191,7 +191,7 @@ def _loader() -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    found = browser_find.vulkan_software()
+    found = browser_discovery.vulkan_software()
     return {} if found is None else {"VK_ICD_FILENAMES": str(found)}
 
 

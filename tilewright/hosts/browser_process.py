@@ -1,8 +1,8 @@
 """A browser process: started on a URL with a temporary profile, ended with all its children.
 
 Input: a `PageProgram` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end
-of stderr.  Pages and the protocol are handled elsewhere.  `browser_keeper.py` holds the browser, so
-that it ends with this process, however this process ends.
+of stderr.  Pages and the protocol are handled elsewhere.  `browser_supervisor.py` holds the
+browser, so that it ends with this process, however this process ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tilewright.base.errors import HostError, required
-from tilewright.hosts import browser_keeper
+from tilewright.hosts import browser_supervisor
 from tilewright.hosts.browser_programs import PageProgram
 
 TAIL_BYTES = 2000
@@ -90,14 +90,14 @@ def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
             yield process
         finally:
             line.close()
-            process.wait(2 * browser_keeper.END_SECONDS)
+            process.wait(2 * browser_supervisor.END_SECONDS)
 
 
 def _keeper(browser: PageProgram, folder: Path, url: str, log: Path) -> subprocess.Popen[bytes]:
     command = browser.command(folder / "profile", url)
     with log.open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", browser_keeper.__file__, str(folder), *command],
+            [sys.executable, "-I", "-S", browser_supervisor.__file__, str(folder), *command],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from typing import Protocol
 import tilewright
 from tilewright.base.errors import HostError, unknown_name
 from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node, require_dawn
-from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_discovery import Browser, require
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "nodejs.mjs"
 SECONDS = 30.0

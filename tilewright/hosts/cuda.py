@@ -23,12 +23,12 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleVersion
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import parse, reading
-from tilewright.bundle.widening import tensors_of
+from tilewright.bundle.weight_decoding import tensors_of
 from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_tasks import CScalar, Launch
 from tilewright.hosts.device_memory import DeviceMemoryHost
-from tilewright.hosts.plan_walker import number_at
-from tilewright.hosts.tensors import Array, largest_extents
+from tilewright.hosts.inputs_outputs import Array, largest_extents
+from tilewright.hosts.plan_interpreter import number_at
 
 #: The target whose section it reads.
 TARGET = "cuda"

@@ -24,7 +24,7 @@ from tilewright.base.errors import CompilerBug, HostError, MemoryLimit, of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Launch, Release, Settle, SetWord, Task, Zeroes
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 
 #: Reads the device's clock.
 CLOCK = """

@@ -21,9 +21,9 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_graphs import EVERY_BIT, Graphs, any_bit
-from tilewright.hosts.cuda_l2 import L2Cache
+from tilewright.hosts.cuda_l2_persistence import L2Cache
 from tilewright.hosts.cuda_tasks import CScalar, CValue, Launch
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 
 #: Products and sums are not contracted; a kernel states where it wants a fused multiply-add.
 OPTIONS = ("--fmad=false", "-std=c++17")

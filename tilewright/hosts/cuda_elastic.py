@@ -19,7 +19,7 @@ from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import CScalar, Gate, Launch, Settle, SetWord, Task, Zeroes
-from tilewright.hosts.tensors import largest_extents
+from tilewright.hosts.inputs_outputs import largest_extents
 
 
 class Budget:

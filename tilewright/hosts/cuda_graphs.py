@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import SupportsInt
 
-from tilewright.hosts.cuda_l2 import DriverCall
+from tilewright.hosts.cuda_l2_persistence import DriverCall
 
 #: A word without any of these bits is 0.
 EVERY_BIT = 2**32 - 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tilewright.base.errors import CompilerBug
 from tilewright.hosts.cuda_devices import CudaDevice, DeviceEvent, DeviceMemory, HostWords
 from tilewright.hosts.cuda_tasks import CScalar, Launch, Task
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 
 #: The start of a kernel: its parameters, and the line that opens its body.
 HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\([^)]*\) )?k\()(.*\) \{)$", re.MULTILINE)

@@ -9,7 +9,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilewright.hosts.cuda_l2 import Window
+from tilewright.hosts.cuda_l2_persistence import Window
 
 #: Arguments of kernels: numbers and addresses; for foreign kernels structures, too.
 CScalar: TypeAlias = "ctypes._SimpleCData[Any]"

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import in_memory
 from tilewright.bundle import Bundle
-from tilewright.hosts.tensors import (
+from tilewright.hosts.inputs_outputs import (
     Array,
     Inference,
     as_declared,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilewright.bundle import Manifest, PlanEntry
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 
 
 def needed_blocks(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, object]) -> int:

@@ -18,8 +18,8 @@ from pathlib import Path
 from tilewright.base.errors import HostError, OutOfRange
 from tilewright.bundle import BuildEntry
 from tilewright.bundle.format import parse, reading
-from tilewright.hosts.plan_walker import PlanHost, PlanNumber, number_at
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
+from tilewright.hosts.plan_interpreter import PlanHost, PlanNumber, number_at
 from tilewright.plan import Step
 
 #: The target whose section it reads.

@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.base.errors import CompilerBug, OutOfRange
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
-from tilewright.hosts.plan_walker import PlanHost
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
+from tilewright.hosts.plan_interpreter import PlanHost
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
 from tilewright.kernel.extents import at_extents
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var

@@ -3,7 +3,7 @@
 Input: a host, whose inputs are generated once; a kernel's buffers and their contents.  Output: the
 results and the time of each kernel of the bundle; for trials, memory of their own with canaries
 between the buffers, and whether anything but the kernel's output changed in it.  The device's own
-part is wgpu_model.py or cuda_model.py; tuning/loop.py decides what to try.
+part is wgpu_tuning.py or cuda_tuning.py; tuning/host_tuner.py decides what to try.
 
     256 bytes, the first word for an index out of range | canary | output | canary | buffer 1 | …
 """
@@ -22,7 +22,7 @@ from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.bundle import Manifest
 from tilewright.hosts.device_memory import DeviceMemoryHost
-from tilewright.hosts.tensors import Array, in_words, largest_extents
+from tilewright.hosts.inputs_outputs import Array, in_words, largest_extents
 
 #: Measurements of a step, of which the shortest counts.
 LOOKS = 3

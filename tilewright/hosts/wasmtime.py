@@ -47,14 +47,14 @@ from tilewright.base.errors import (
 from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.linear_memory import PlanPlace, check_image, facts_of, places_of
-from tilewright.bundle.widening import memory_of
+from tilewright.bundle.weight_decoding import memory_of
 from tilewright.hosts.growing_states import (
     from_blocks,
     into_blocks,
     needed_blocks,
     used_blocks,
 )
-from tilewright.hosts.tensors import (
+from tilewright.hosts.inputs_outputs import (
     Array,
     Inference,
     as_declared,

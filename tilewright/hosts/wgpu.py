@@ -3,7 +3,7 @@
 Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  The memory
 layout is the browser engine's (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
 step, each with the best kernel whose features the device has (hosts/wgpu_features.py). `tilewright
-tune` exchanges kernels here (wgpu_model.py); pages tune by themselves.
+tune` exchanges kernels here (wgpu_tuning.py); pages tune by themselves.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import REBUILD, parse, reading
-from tilewright.bundle.widening import tensors_of
-from tilewright.hosts import browser_find
+from tilewright.bundle.weight_decoding import tensors_of
+from tilewright.hosts import browser_discovery
 from tilewright.hosts.device_memory import DeviceMemoryHost
-from tilewright.hosts.tensors import Array, in_words
+from tilewright.hosts.inputs_outputs import Array, in_words
 from tilewright.hosts.wgpu_buffers import Binding, Buffers, sizes_of
 from tilewright.hosts.wgpu_calls import (
     WgpuAlternative,
@@ -72,7 +72,7 @@ def adapter() -> GpuAdapter:
     OpenGL adapters are left out, since they do not offer all of WebGPU.
     """
     api = wgpu()
-    loader, driver = browser_find.vulkan_loader(), browser_find.vulkan_software()
+    loader, driver = browser_discovery.vulkan_loader(), browser_discovery.vulkan_software()
     if loader is not None:
         # wgpu loads it by name, and then gets this one.
         ctypes.CDLL(str(loader), ctypes.RTLD_GLOBAL)

@@ -15,8 +15,8 @@ from tilewright.base.errors import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.layout import RowBlocks
-from tilewright.kernel.quantised_weights import QuantisedProduct, of_blocks
-from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
+from tilewright.kernel.product_operands import Operands, narrow, of_floats, of_groups, of_taps
+from tilewright.kernel.quantised_operands import QuantisedProduct, of_blocks
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 

@@ -1,8 +1,8 @@
 """Layouts of buffers as named values: how packed operands are stored.
 
-graph/passes/pack.py chooses the layout that the target requests; a kernel's buffer records it,
-because it cannot be derived from an index.  An index gives the offset of an element; a layout tells
-which elements are neighbours.
+graph/passes/pack_weights.py chooses the layout that the target requests; a kernel's buffer records
+it, because it cannot be derived from an index.  An index gives the offset of an element; a layout
+tells which elements are neighbours.
 """
 
 from __future__ import annotations

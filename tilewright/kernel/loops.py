@@ -1,7 +1,7 @@
 """The loop IR: an imperative nest that computes one tile of a kernel.
 
 Input: statements over registers, buffers and index variables.  Output: `TileFn`, which a target
-turns into code and `kernel/interp.py` runs; that interpreter defines the meaning of this IR.
+turns into code and `kernel/interpreter.py` runs; that interpreter defines the meaning of this IR.
 Vectors are explicit (lanes on expressions); addresses are element indices, never bytes.
 
 A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body. `args` is a

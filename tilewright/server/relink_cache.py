@@ -32,8 +32,8 @@ from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, MALFORMED, decode, digest, encode, is_blob_name
 from tilewright.bundle.owned_files import PART, replace
 from tilewright.bundle.reader import read_blob
+from tilewright.tuning.candidate_folder import INDEX
 from tilewright.tuning.catalogue import Winners
-from tilewright.tuning.folder import INDEX
 
 #: Limits: bytes and number of files.
 ROOM, FILES = 1 << 30, 50_000

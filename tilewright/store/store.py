@@ -16,7 +16,7 @@ from typing import IO
 import sqlalchemy as sa
 
 from tilewright.base.errors import StoreClock
-from tilewright.store import records, schema, t4
+from tilewright.store import records, schema, t4_export
 from tilewright.store.database import Database
 from tilewright.store.queries import (
     HAS_NONCE,
@@ -302,7 +302,7 @@ class KernelStore:
     def export(self, stream: IO[bytes]) -> int:
         """Writes everything in the T4 schema, from one transaction; returns the reports' number."""
         with self.database.read() as connection:
-            return t4.write(connection, stream)
+            return t4_export.write(connection, stream)
 
     def import_(self, data: bytes) -> int:
         """Imports an export, all of it or nothing; returns how many reports were new.
@@ -310,9 +310,9 @@ class KernelStore:
         New keys keep their standing from the export; votes on the others are counted again.
         Raises InvalidReport.
         """
-        document = t4.read(data, self.today())
+        document = t4_export.read(data, self.today())
         with self.database.write() as connection:
-            changed, added = t4.load(connection, document)
+            changed, added = t4_export.load(connection, document)
             for key_id in changed:
                 self._vote(connection, key_id)
         return added

@@ -4,8 +4,8 @@ The package holds the interface (`protocol.py`), one folder per target, the code
 targets share, and the registry of targets by name.  `gpu/` and `simd/` make loops.  `strategy.py`
 is the interface of strategies, `schedule.py` the base of schedules, `ticket_protocol.py` the claims
 of elastic kernels, `scalar_lowering.py` and `brace_text.py` the plain kernels, `vectors.py` vectors
-of four elements, and `classes.py` the device classes.  Code above the waist names a target only by
-its registered name.
+of four elements, and `device_classes.py` the device classes.  Code above the waist names a target
+only by its registered name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The record of a device class: devices that share tuning results, and their figures.
 
-Input: figures from a target's own `classes.py`.  Output: `DeviceClass`, plain data.  Only the id of
-a class ever leaves a device.  docs/device-classes.md explains each figure; targets/classes.py lists
-the classes of all targets.
+Input: figures from a target's own `device_classes.py`.  Output: `DeviceClass`, plain data.  Only
+the id of a class ever leaves a device.  docs/device-classes.md explains each figure;
+targets/device_classes.py lists the classes of all targets.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
 
 @dataclass(frozen=True)
 class StepSharing:
-    """How one step is shared; targets/wasm/image.py explains the fields."""
+    """How one step is shared; targets/wasm/plan_image.py explains the fields."""
 
     grain: int
     waits: bool

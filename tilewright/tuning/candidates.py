@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.compiler_digest import compiler_digest
 from tilewright.base.errors import CompilerBug, UsageError
-from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.serialise import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets import target as find_target

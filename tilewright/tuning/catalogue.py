@@ -16,12 +16,12 @@ from tilewright.bundle import Bundle
 from tilewright.bundle.format import REBUILD, checking, reading
 from tilewright.bundle.section_files import Slot, unpack, unpack_slots
 from tilewright.bundle.signing import Signer
-from tilewright.kernel.serial import kernel_from_data
+from tilewright.kernel.serialise import kernel_from_data
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.spec import check as check_kernel
-from tilewright.targets import TARGETS, Target, classes
-from tilewright.targets.classes import CLASSES
+from tilewright.targets import TARGETS, Target, device_classes
 from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import candidates
 from tilewright.tuning.candidates import Built, Needs, Space, key_of, number_of
@@ -118,14 +118,14 @@ def _objection(target: Target, kernel: Kernel, data: Mapping[str, Any]) -> str:
 def device_class(name: str) -> DeviceClass:
     """The class of this id.  An unknown id is the client's error."""
     try:
-        return classes.find(name)
+        return device_classes.find(name)
     except UsageError as error:
         raise Unknown(error.message, hint="GET /api/classes lists them", device=name) from error
 
 
 def class_table() -> list[dict[str, object]]:
     """All classes, as GET /api/classes returns them."""
-    return classes.table()
+    return device_classes.table()
 
 
 def similar_classes(device: DeviceClass) -> tuple[DeviceClass, ...]:

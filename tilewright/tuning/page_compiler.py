@@ -15,8 +15,8 @@ from typing import Any
 
 from tilewright import TOOL as TOOL  # the worker under Pyodide asks for it
 from tilewright.base.errors import NoSpace, TilewrightError
-from tilewright.kernel.serial import kernel_from_data
-from tilewright.targets import classes as devices
+from tilewright.kernel.serialise import kernel_from_data
+from tilewright.targets import device_classes as devices
 from tilewright.tuning.candidates import (
     Space,
     build,

@@ -16,7 +16,8 @@ from typing import Generic, Protocol, TypeVar
 
 from tilewright.base.errors import BundleCorrupt
 from tilewright.kernel.spec import Kernel
-from tilewright.tuning.inputs import (
+from tilewright.tuning.paired_times import LONG, NOTHING, Judgement, Over, Pair, contest
+from tilewright.tuning.trial_inputs import (
     DOUBTS,
     MOST_DOUBT,
     SETS,
@@ -29,7 +30,6 @@ from tilewright.tuning.inputs import (
     largest_difference,
     perturbed_inputs,
 )
-from tilewright.tuning.pairs import LONG, NOTHING, Judgement, Over, Pair, contest
 
 #: Seconds of a comparison; a candidate slower by the factor `FAR` is not compared further.
 LIMIT, FAR = 0.65, 1.5
@@ -51,7 +51,7 @@ class TrialBuffer:
 
 
 class TrialBench(Protocol[R]):
-    """A device's bench for trials (hosts/wgpu_model.py, hosts/cuda_model.py)."""
+    """A device's bench for trials (hosts/wgpu_tuning.py, hosts/cuda_tuning.py)."""
 
     @property
     def batch(self) -> float:

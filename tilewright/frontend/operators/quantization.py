@@ -2,10 +2,10 @@
 
 Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q means (q - zero) * scale;
 here it becomes the i16 `q - zero` ("centred"), so that products and their i32 sums are exact and
-padding is zero.  graph/passes/integers.py chooses how it is stored.
+padding is zero.  graph/passes/integer_arithmetic.py chooses how it is stored.
 
 Weights of few bits have a scale per block (MatMulNBits, GatherBlockQuantized).  They become f32 in
-the graph; graph/passes/pack_blocks.py then stores only the integers and scales.
+the graph; graph/passes/pack_quantised.py then stores only the integers and scales.
 
     y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k // block]) * scale[n, k // block]
 """

@@ -30,7 +30,7 @@ from tilewright.graph.node import (
     transpose,
     unfold,
 )
-from tilewright.graph.rules import sum_dtype
+from tilewright.graph.op_semantics import sum_dtype
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ target they know only the layouts that it wants for weights (`Packing`).
 """
 
 from tilewright.graph.node import Graph
-from tilewright.graph.passes import algebra, pack
+from tilewright.graph.passes import algebra, pack_weights
 from tilewright.graph.passes.find_attention import attention
-from tilewright.graph.passes.packed_rows import gathered_from_packed
-from tilewright.graph.passes.scales import fold_scales
+from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.gather_packed import gathered_from_packed
 from tilewright.graph.rewrite import Rewriter
 from tilewright.kernel.layout import Packing
 
@@ -22,7 +22,7 @@ class Passes:
 
     def __init__(self, packing: Packing) -> None:
         self._simplify = Rewriter((*algebra.RULES, algebra.end_views))
-        self._pack = Rewriter(pack.rules(packing))
+        self._pack = Rewriter(pack_weights.rules(packing))
 
     def run(self, graph: Graph) -> Graph:
         packed = self._pack.graph(attention(fold_scales(self._simplify.graph(graph))))

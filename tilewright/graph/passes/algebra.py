@@ -28,7 +28,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
-from tilewright.graph.passes import integers
+from tilewright.graph.passes import integer_arithmetic
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.graph.views import REPEATS, all_repeats
 
@@ -265,5 +265,5 @@ RULES: tuple[RuleFn, ...] = (
     sink_gather,
     sink_concat,
     contract_transposed,
-    *integers.RULES,
+    *integer_arithmetic.RULES,
 )

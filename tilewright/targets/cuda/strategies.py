@@ -15,7 +15,7 @@ from math import ceil, sqrt
 from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cost_figures import TENSOR_CORE_CYCLES
-from tilewright.targets.cuda.classes import CudaLimits
+from tilewright.targets.cuda.device_classes import CudaLimits
 from tilewright.targets.cuda.features import MMA_SIZES, WGMMA_SIZES, features_of
 from tilewright.targets.gpu.matrix.operands import STAGES
 from tilewright.targets.gpu.matrix.schedule import MATRIX_TYPES, MatrixGemmSchedule

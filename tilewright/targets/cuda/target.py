@@ -17,7 +17,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.c_family import TYPES
-from tilewright.targets.cuda.classes import CLASSES, VARIANT
+from tilewright.targets.cuda.device_classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of

@@ -14,7 +14,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import SHORT, Machine, aligned, even, whole
 from tilewright.targets.simd.register_tiles import register_tile, usual_tiles
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 from tilewright.targets.simd.vectorize import LANES
 
 #: The wanted number of query rows of a tile: a head of 384 rows makes 8 tiles.

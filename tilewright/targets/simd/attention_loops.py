@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.base.dtypes import BOOL, F32, I32
+from tilewright.kernel.attention_masks import last_seen
 from tilewright.kernel.expr import LOWEST, Acc, Bound, Call, Const, Expr, Load, Reg, Splat, larger
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.attention import AttentionSchedule

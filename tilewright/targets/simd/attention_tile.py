@@ -25,7 +25,7 @@ from tilewright.kernel.extents import (
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.microkernel import Microkernel, Panel

@@ -2,9 +2,9 @@
 column.
 
 Input: a kernel that sums products of windows and their weights, packed in fours (see
-graph/passes/pack.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and channels
-are those of all windows.  Bytes of four taps are interleaved until those of one channel are
-adjacent, as the weights are; neighbouring pixels share the interleaved bytes.
+graph/passes/pack_weights.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and
+channels are those of all windows.  Bytes of four taps are interleaved until those of one channel
+are adjacent, as the weights are; neighbouring pixels share the interleaved bytes.
 
     3x3, stride 1:  column x of rows 0..2 is interleaved once, for the pixels x - 2, x - 1 and x
 """
@@ -20,7 +20,7 @@ from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, interleave
 from tilewright.kernel.form import ByteWindows, form_as
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.simd.integer_gemm import begun, store_vectors

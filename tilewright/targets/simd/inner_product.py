@@ -17,7 +17,7 @@ from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg, identity, step
 from tilewright.kernel.form import Contraction, classify, form_as
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine

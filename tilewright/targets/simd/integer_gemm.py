@@ -1,6 +1,6 @@
 """Contractions of 8-bit and 16-bit integers: register tiles whose steps are dot products of groups.
 
-Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack.py), and a
+Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack_weights.py), and a
 schedule.  Output: a `TileFn`.  A group of the row operand is loaded and repeated over the lanes;
 the column operand is loaded as vectors of whole groups.  The schedule's `dot` says how bytes are
 multiplied; both methods are exact:
@@ -29,7 +29,7 @@ from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, around
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
-from tilewright.targets.simd.products import ProductRules
+from tilewright.targets.simd.product_space import ProductRules
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 
 #: The number of dot products per result below which the epilogue costs more than they do.

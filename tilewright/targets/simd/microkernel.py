@@ -20,7 +20,7 @@ from tilewright.kernel.cache_blocks import Block, BlockedSum
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.vectorize import vector

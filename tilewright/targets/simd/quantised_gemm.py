@@ -1,6 +1,6 @@
 """Products with block-quantised weights: register tiles of f32, columns of integers in memory.
 
-Input: a kernel whose column operand is (quantum - zero) * scale (kernel/quantised_weights.py), a
+Input: a kernel whose column operand is (quantum - zero) * scale (kernel/quantised_operands.py), a
 schedule.
 Output: a `TileFn`.  The schedule's `stage` selects one of two methods:
 
@@ -30,14 +30,14 @@ from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of
 from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.quantised_weights import QuantisedProduct
+from tilewright.kernel.quantised_operands import QuantisedProduct
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, even
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
-from tilewright.targets.simd.products import VARIED, ProductRules
+from tilewright.targets.simd.product_space import VARIED, ProductRules
 from tilewright.targets.simd.register_tiles import register_tiles
 from tilewright.targets.simd.vectorize import LANES, across_lanes, vector
 

@@ -15,7 +15,7 @@ from tilewright.kernel.index import stride
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import TILE_ELEMENTS, around
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tilewright.targets.simd import (
     elementwise,
     inner_product,
     integer_gemm,
-    products,
+    product_space,
     quantised_gemm,
     rowwise,
     top_k,
@@ -41,7 +41,7 @@ from tilewright.targets.simd import (
 )
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 from tilewright.targets.strategy import DefaultStrategy, Search, kinds_by_tag, schedule_of
 
 #: The most bytes of scratch memory of a worker, for all schedules but the default.
@@ -148,11 +148,11 @@ BYTES = VectorStrategy(
     integer_gemm.suits,
     otherwise=REDUCE,
 )
-CONTRACTION = VectorStrategy[products.Either](
+CONTRACTION = VectorStrategy[product_space.Either](
     (contraction.ContractionSchedule, inner_product.InnerProductSchedule),
-    products.lower,
+    product_space.lower,
     contraction.default,
-    products.rules,
+    product_space.rules,
 )
 BLOCKS = VectorStrategy(
     (quantised_gemm.BlocksSchedule,),

@@ -14,7 +14,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import scalar_top_k
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine, around, even, whole
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 from tilewright.targets.simd.vectorize import storable, vector
 
 #: Taps along the innermost axis of a window that are unrolled.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, I8, I16, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm.arith import low_bits, shape_of
-from tilewright.targets.wasm.build import FuncBuilder
+from tilewright.targets.wasm.arithmetic import low_bits, shape_of
+from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
 #: Instructions of a cast from shape to shape, applied one after the other.

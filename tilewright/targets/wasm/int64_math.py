@@ -16,8 +16,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from tilewright.targets.coefficients import TURNS, TURNS_BELOW
-from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.encode import f64_bits
+from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import (
     Assign,
     Block,

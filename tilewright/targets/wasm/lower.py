@@ -7,7 +7,8 @@ Input: a `TileFn` and a `WasmVariant`.  Output: two `Func` and the helpers they 
     kernel(args, first, last)              reads the argument block, runs the prologue, and calls
                                            `tile` for each tile in [first, last)
 
-The only optimisation here is that invariant values are placed outside loops (`build.py`).
+The only optimisation here is that invariant values are placed outside loops
+(`function_builder.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
 from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import ir, mathlib
-from tilewright.targets.wasm.arith import VALTYPE, shape_of
-from tilewright.targets.wasm.build import FuncBuilder
-from tilewright.targets.wasm.half_words import HALF, half_store
+from tilewright.targets.wasm.arithmetic import VALTYPE, shape_of
+from tilewright.targets.wasm.f16_memory import HALF, half_store
+from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.inline_indices import inline_indices
 from tilewright.targets.wasm.ir import (
     Assign,

@@ -2,8 +2,8 @@
 
 Input: a `Func`.  Output: a `Func` that computes the same.  The three passes are those of the nnJIT
 paper.  Placing invariant values and addresses outside loops is not a pass: lowering does it before
-(build.py).  Other optimisations are left to the engine's own compiler.  The third pass is in
-variables.py.
+(function_builder.py).  Other optimisations are left to the engine's own compiler.  The third pass
+is in variables.py.
 
     offset_load_store       load(p + 16)              ->  load offset=16 (p)
     combined_instruction    splat(f32.load(p))        ->  v128.load32_splat(p)
@@ -160,8 +160,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("combined_instruction", combined_instruction),
     ("load_store_to_variable", load_store_to_variable),
 )
-#: Placing values and addresses outside loops (build.py).  It is not a pass, but can be switched off
-#: like one, to measure the passes alone.
+#: Placing values and addresses outside loops (function_builder.py).  It is not a pass, but can be
+#: switched off like one, to measure the passes alone.
 PLACEMENT = "placement"
 ALL: frozenset[str] = frozenset(name for name, _ in PASSES) | {PLACEMENT}
 

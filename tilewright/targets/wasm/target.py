@@ -32,11 +32,11 @@ from tilewright.targets.simd.strategies import (
 from tilewright.targets.step_sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.strategy import Search
 from tilewright.targets.wasm.choices import choices
-from tilewright.targets.wasm.classes import CLASSES
+from tilewright.targets.wasm.device_classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_text
 from tilewright.targets.wasm.link import link
-from tilewright.targets.wasm.memory import MemoryMap, memory_map, plan_image, with_scratch
+from tilewright.targets.wasm.memory_map import MemoryMap, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
 from tilewright.targets.wasm.variant import VARIANTS, WasmVariant
 

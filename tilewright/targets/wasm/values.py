@@ -17,8 +17,8 @@ from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.spec import Buffer
 from tilewright.kernel.tree import read_by
-from tilewright.targets.wasm import dots, mathlib
-from tilewright.targets.wasm.arith import (
+from tilewright.targets.wasm import dot_products, mathlib
+from tilewright.targets.wasm.arithmetic import (
     ONE,
     SEVERAL,
     VALTYPE,
@@ -29,10 +29,10 @@ from tilewright.targets.wasm.arith import (
     shape_of,
     wrap,
 )
-from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.control_words import report_out_of_range
-from tilewright.targets.wasm.half_words import HALF, half_load
+from tilewright.targets.wasm.f16_memory import HALF, half_load
+from tilewright.targets.wasm.function_builder import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -56,7 +56,7 @@ from tilewright.targets.wasm.loads import LOADS, vector_load
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
 
-#: Functions that the tables of arith.py do not cover alone.
+#: Functions that the tables of arithmetic.py do not cover alone.
 _SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
     mathlib.FUNCTIONS
 )
@@ -286,7 +286,7 @@ class ValueLowering:
         return op("i32.and", picked, const(1)) if shape == "mask" else picked
 
     def shuffle(self, e: k.Shuffle) -> Expr:
-        return dots.shuffle(self.value(e.a), self.value(e.b), e.picks)
+        return dot_products.shuffle(self.value(e.a), self.value(e.b), e.picks)
 
     def call(self, e: k.Call) -> Expr:
         if e.fn in _SPECIAL:
@@ -297,7 +297,7 @@ class ValueLowering:
         return self.function(e, args, k.dtype_of(e.operands[-1]))
 
     def function(self, e: k.Call, args: list[Expr], dtype: DType) -> Expr:
-        """A function in the tables of arith.py; `dtype` is that of the last argument."""
+        """A function in the tables of arithmetic.py; `dtype` is that of the last argument."""
         case = e.fn, shape_of(dtype, e.lanes)
         if case in ONE:
             return wrap(e.dtype, e.lanes, e.fn, Op(ONE[case], tuple(args)))
@@ -408,7 +408,7 @@ _RULES: dict[type, Callable[[ValueLowering, Any], Expr]] = {
     k.Lanes: ValueLowering.lanes,
     k.Lane: ValueLowering.lane,
     k.Shuffle: ValueLowering.shuffle,
-    k.Dot: dots.dot,
-    k.PairSums: dots.pairs,
-    k.Join: dots.join,
+    k.Dot: dot_products.dot,
+    k.PairSums: dot_products.pairs,
+    k.Join: dot_products.join,
 }

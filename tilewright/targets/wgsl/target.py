@@ -30,7 +30,7 @@ from tilewright.targets.gpu.vector_buffers import needs_whole_vectors
 from tilewright.targets.gpu.workgroup_limits import FEATURES
 from tilewright.targets.protocol import Code, Facts, setting, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant
-from tilewright.targets.wgsl.classes import CLASSES, VARIANT
+from tilewright.targets.wgsl.device_classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
 from tilewright.targets.wgsl.packed_bytes import byte_tensors
 from tilewright.targets.wgsl.steps import Steps

@@ -49,7 +49,7 @@ export async function typed(signal, job) {
 }
 
 /**
- * The error of an index out of range, as in hosts/tensors.py.  The kernel counts from 0; the model may count from the end.
+ * The error of an index out of range, as in hosts/inputs_outputs.py.  The kernel counts from 0; the model may count from the end.
  * @type {T.OutOfRange}
  */
 export function outOfRange({ least = 0, ...place }, low, high, facts) {

@@ -26,7 +26,7 @@ export interface Source {
   origin?: string;
   /** Whether every candidate is signed by the site's key. */
   signed?: boolean;
-  /** The table of device classes (`tilewright/targets/classes.py`), the most specific first. */
+  /** The table of device classes (`tilewright/targets/device_classes.py`), the most specific first. */
   classes?(): Promise<DeviceClass[]>;
   /** The objective that its candidates were made for. */
   objective?(): Promise<string>;

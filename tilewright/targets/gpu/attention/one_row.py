@@ -23,6 +23,7 @@ from dataclasses import replace
 from math import ceil, prod
 
 from tilewright.base.dtypes import F32
+from tilewright.kernel.attention_masks import last_seen
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     LOWEST,
@@ -39,7 +40,6 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import (
     AttentionOneRowSchedule,

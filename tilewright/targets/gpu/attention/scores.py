@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from tilewright.base.dtypes import BOOL, F32, I32
+from tilewright.kernel.attention_masks import last_seen
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
@@ -26,7 +27,6 @@ from tilewright.kernel.expr import (
 )
 from tilewright.kernel.form import Attention, in_halves
 from tilewright.kernel.index import Index, index
-from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.vectors import guarded

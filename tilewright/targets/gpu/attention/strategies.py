@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import product as every
 from math import ceil, prod
 
+from tilewright.kernel.attention_masks import last_seen
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention import many_rows, one_row, some_rows
 from tilewright.targets.gpu.attention.schedule import (

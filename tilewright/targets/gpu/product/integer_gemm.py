@@ -1,8 +1,8 @@
 """Integer GEMM (u8 by i8) by packed dot products: the tiles of register_gemm.py with words of four
 bytes.
 
-Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack.py), and
-a schedule. Output: the loop nest of one tile. A step is a group of four bytes: one instruction
+Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_weights.py),
+and a schedule. Output: the loop nest of one tile. A step is a group of four bytes: one instruction
 multiplies them and adds the products, exactly, in i32.
 
 The instruction needs both operands signed, so rows become x - 128 when they are staged. Each sum is

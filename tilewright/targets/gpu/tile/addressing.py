@@ -14,7 +14,7 @@ from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.form import BlockContraction, Contraction, classify, product
 from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.index import Index, multi_index, unflatten
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.staging import (
     MOST_STEP_GAP,

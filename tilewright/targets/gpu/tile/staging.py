@@ -38,8 +38,8 @@ from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.loops import Barrier, Scratch
-from tilewright.kernel.quantised_weights import QuantisedProduct
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
+from tilewright.kernel.quantised_operands import QuantisedProduct
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets.lite_space import LINE_BYTES

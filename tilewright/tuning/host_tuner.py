@@ -17,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tilewright.base.errors import HostError, KernelTrap, MemoryLimit
 from tilewright.kernel.spec import Kernel
-from tilewright.tuning.inputs import MOST_DOUBT, Array, allowed, difference
 from tilewright.tuning.messages import (
     MOST_VOTE,
     TOP,
@@ -30,9 +29,10 @@ from tilewright.tuning.messages import (
     Result,
     Vote,
 )
-from tilewright.tuning.pairs import NOTHING, judged
+from tilewright.tuning.paired_times import NOTHING, judged
 from tilewright.tuning.socket_client import TuningSocket
 from tilewright.tuning.trial import TrialBench, Trials, TrialVerdict
+from tilewright.tuning.trial_inputs import MOST_DOUBT, Array, allowed, difference
 
 Plain = dict[str, Any]
 #: Kernels with a smaller share of the time are not tuned.

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.kernel.attention_masks import last_seen
 from tilewright.kernel.expr import Expr, Load
 from tilewright.kernel.form import Attention, classify
 from tilewright.kernel.index import Gathered, Index, Var, index
 from tilewright.kernel.layout import RowBlocks
-from tilewright.kernel.masks import last_seen
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Growth, Plan, Program, State, Step

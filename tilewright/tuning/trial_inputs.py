@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.numpy_scalars import Array as Array
 from tilewright.kernel.layout import Blocks
-from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.serialise import kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel
 
 SETS = ("random", "edge")

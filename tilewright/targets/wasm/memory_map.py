@@ -19,8 +19,8 @@ from tilewright.plan import Plan, Program
 from tilewright.plan.arena import arena_of, consecutive
 from tilewright.targets.protocol import Code
 from tilewright.targets.step_sharing import Costs, share, work_of
-from tilewright.targets.wasm.half_words import HALF
-from tilewright.targets.wasm.image import StepCall, image, image_bytes
+from tilewright.targets.wasm.f16_memory import HALF
+from tilewright.targets.wasm.plan_image import StepCall, image, image_bytes
 
 
 @dataclass(frozen=True)

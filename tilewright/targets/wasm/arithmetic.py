@@ -14,8 +14,8 @@ from functools import cache
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug, ensure
 from tilewright.targets.wasm import int64_math
-from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
+from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, Op, const, is_const, op, times
 
 Recipe = Callable[..., Expr]

@@ -1,6 +1,6 @@
 """The spaces of matrix products: register tiles of any size, and all loop orders over them.
 
-Input: a product and its roles.  Output: rules as in search_rules.py.  The paper's heuristic 2
+Input: a product and its roles.  Output: rules as in space_rules.py.  The paper's heuristic 2
 allows only powers of two; these spaces also have other sizes, such as tiles of 6 rows and 8
 columns.
 """
@@ -17,7 +17,7 @@ from tilewright.base.errors import required
 from tilewright.kernel.cache_blocks import BlockedSum, blocks
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.roles import Operands
+from tilewright.kernel.product_operands import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite_space import (
     RELAXATION,
@@ -35,7 +35,7 @@ from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedul
 from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, unroll, whole
 from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, usual_tiles
-from tilewright.targets.simd.search_rules import Rules
+from tilewright.targets.simd.space_rules import Rules
 
 #: The number of register tiles whose other settings are varied.
 VARIED = 3

@@ -3,8 +3,8 @@
 Input: a loaded `WgpuHost`; a kernel's text with its number of invocations, and the contents of its
 buffers.  Output: the kernel of each step; results of runs with other kernels and their
 milliseconds; the result of a trial, and whether the kernel wrote beyond its buffers.  Times are by
-the device's clock if it has one, else until the work has ended.  tuning/loop.py and tuning/trial.py
-decide what to do with them.
+the device's clock if it has one, else until the work has ended.  tuning/host_tuner.py and
+tuning/trial.py decide what to do with them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import BundleCorrupt, MemoryLimit
 from tilewright.bundle.format import REBUILD
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 from tilewright.hosts.tuned_plan import (
     BundleKernel,
     CanaryBench,

@@ -133,8 +133,8 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Serve bundles, the demo page and the tuning queue."""
+    from tilewright.cli.compile_workers import makers
     from tilewright.cli.publish import core_of
-    from tilewright.cli.workers import makers
     from tilewright.server import Tuning, create_app
     from tilewright.server import serve as serve_app
 

@@ -17,7 +17,7 @@ from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Call, Const, Expr, IndexValue, Load, dtype_of
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.layout import Blocks
-from tilewright.kernel.roles import Operands, row_axes
+from tilewright.kernel.product_operands import Operands, row_axes
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 

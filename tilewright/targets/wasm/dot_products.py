@@ -16,7 +16,7 @@ from tilewright.base.dtypes import I8, I16, U8
 from tilewright.base.errors import of_kind
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Index
-from tilewright.targets.wasm.build import ZERO, FuncBuilder
+from tilewright.targets.wasm.function_builder import ZERO, FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, Op, op
 
 _SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}

@@ -37,7 +37,7 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
     numbers_at,
 )
-from tilewright.kernel.stepper import Stepper, convert
+from tilewright.kernel.thread_interpreter import Stepper, convert
 
 
 def run(

@@ -3,7 +3,7 @@
 Input: a loaded `CudaHost`; a kernel as servers send it, and the contents of its buffers.  Output:
 the kernel of each step; results of runs with other kernels, and their milliseconds by the device's
 clock; the result of a trial, and whether the kernel wrote beyond its buffers.  A kernel that
-accesses unmapped memory ends the whole CUDA context (HostError).  tuning/loop.py and
+accesses unmapped memory ends the whole CUDA context (HostError).  tuning/host_tuner.py and
 tuning/trial.py decide what to do with the results.
 """
 
@@ -20,7 +20,7 @@ from tilewright.bundle.format import REBUILD, parse
 from tilewright.hosts.cuda import CudaHost, CudaKernel, CudaModule, Recordings, launch_of
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.inputs_outputs import Array
 from tilewright.hosts.tuned_plan import (
     BundleKernel,
     CanaryBench,

@@ -16,9 +16,9 @@ from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, open_bundle, section_files
 from tilewright.bundle.format import checking, parse, reading
-from tilewright.bundle.widening import tensors_of
+from tilewright.bundle.weight_decoding import tensors_of
 from tilewright.hosts.growing_states import from_blocks, into_blocks
-from tilewright.hosts.tensors import (
+from tilewright.hosts.inputs_outputs import (
     Array,
     Inference,
     as_declared,
@@ -32,7 +32,7 @@ from tilewright.hosts.tensors import (
 )
 from tilewright.kernel.extents import Count
 from tilewright.kernel.layout import RowBlocks
-from tilewright.kernel.serial import kernel_from_data
+from tilewright.kernel.serialise import kernel_from_data
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
 

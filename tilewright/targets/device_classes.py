@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from tilewright.base.errors import UsageError
 from tilewright.targets import TARGETS
-from tilewright.targets.cuda.classes import KIND, VENDOR, architecture_of
+from tilewright.targets.cuda.device_classes import KIND, VENDOR, architecture_of
 from tilewright.targets.cuda.features import features_of
 from tilewright.targets.device_class import DeviceClass
 

@@ -6,7 +6,7 @@ bundle is written; candidates never change its layout.  An activation keeps its 
 that reads its columns many times copies them itself, tile by tile.
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
-    (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_blocks.py)
+    (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_quantised.py)
     b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
                  along k
 
@@ -40,8 +40,8 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
-from tilewright.graph.passes.integers import NARROW
-from tilewright.graph.passes.pack_blocks import from_blocks, pack_blocks
+from tilewright.graph.passes.integer_arithmetic import NARROW
+from tilewright.graph.passes.pack_quantised import from_blocks, pack_blocks
 from tilewright.graph.rewrite import RuleFn
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import (

@@ -16,7 +16,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from tilewright.bundle import Bundle, Manifest
 from tilewright.kernel.spec import Kernel
 from tilewright.server.session_resources import Best, Makers
-from tilewright.targets.classes import find
+from tilewright.targets.device_classes import find
 from tilewright.targets.lite_space import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Space, build, space_of

@@ -2,7 +2,7 @@
 
 Input: statements of the loop IR, buffers as lists of Python numbers.  Output: the buffers, changed.
 Every f32 result is rounded to f32, every access is checked against its buffer.  What several
-threads do together is in interp.py.
+threads do together is in interpreter.py.
 """
 
 from __future__ import annotations

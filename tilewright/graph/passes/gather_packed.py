@@ -1,8 +1,8 @@
 """Reads rows of a table from the packed weight of a product, so that the table is stored once.
 
-Input: a graph whose weights are packed (pack.py).  Output: an equal graph, whose gathers read the
-packed form of a constant if a product reads that form too.  Many language models look up their
-embeddings in the table with which they compute their logits.
+Input: a graph whose weights are packed (pack_weights.py).  Output: an equal graph, whose gathers
+read the packed form of a constant if a product reads that form too.  Many language models look up
+their embeddings in the table with which they compute their logits.
 
     gather(w, ids)  ->  gather(view of the packed w, ids)
 

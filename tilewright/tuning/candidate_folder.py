@@ -23,7 +23,7 @@ from tilewright.bundle.owned_files import FolderPart, check
 from tilewright.bundle.signing import Signer
 from tilewright.bundle.writer import reference
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import classes as devices
+from tilewright.targets import device_classes as devices
 from tilewright.targets import target as find_target
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.lite_space import Objective
