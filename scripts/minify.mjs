@@ -13,7 +13,7 @@ const CORE = 'engine/core.js';
 /** What language/ uses of vendor/. */
 const PACKAGES = 'language/packages.js';
 /** Workers run when loaded, so they must not be imported; Vite requires that code which starts them is not in them. WebGPU, other devices, frames, buffers, what is kept, exchange, generation, manifests, measurements, halves, signatures, tidying and widening load on demand. */
-const APART = ['worker.js', 'pool_worker.js', 'channel.js', 'engine.js', 'devices.js', 'auto.js', 'restart.js', 'zero_inputs.js', 'gpu_worker.js', 'webgpu.js', 'gpu_device.js', 'gpu_measure.js', 'gpu_plan.js', 'gpu_runs.js', 'gpu_upload.js', 'gpu_vet.js', 'frames.js', 'gpu_frames.js', 'gpu_buffers.js', 'gpu_in_thread.js', 'gpu_tensors.js', 'changes.js', 'exchange.js', 'generate.js', 'inspect.js', 'measure.js', 'float16.js', 'state_blocks.js', 'signatures.js', 'cache_eviction.js', 'widening.js'].map((name) => `engine/${name}`);
+const APART = ['worker.js', 'pool_worker.js', 'channel.js', 'engine.js', 'devices.js', 'auto.js', 'restart.js', 'zero_inputs.js', 'gpu_worker.js', 'webgpu.js', 'gpu_device.js', 'gpu_measure.js', 'gpu_plan.js', 'gpu_runs.js', 'gpu_upload.js', 'gpu_vet.js', 'frames.js', 'gpu_frames.js', 'gpu_buffers.js', 'gpu_in_thread.js', 'gpu_tensors.js', 'changes.js', 'exchange.js', 'generate.js', 'inspect.js', 'measure.js', 'float16.js', 'state_blocks.js', 'signatures.js', 'cache_eviction.js', 'weight_decoding.js'].map((name) => `engine/${name}`);
 const SERVICE_WORKER = 'page/sw.js';
 
 const [from, into] = process.argv.slice(2).map((path) => resolve(path));

@@ -26,7 +26,7 @@ from .test_page import ready
 
 pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
-CORE, WIDENING = "/engine/core.js", "/engine/widening.js"
+CORE, WIDENING = "/engine/core.js", "/engine/weight_decoding.js"
 
 
 @pytest.fixture(scope="session")

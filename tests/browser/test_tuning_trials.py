@@ -107,7 +107,7 @@ def test_an_undecided_candidate_is_tried_once_more(
 ) -> None:
     """A busy moment does not cost a session a kernel that is several times faster."""
     web = steady(tmp_path, gain=2)
-    pairs = web / "tune" / "trial" / "pairs.js"
+    pairs = web / "tune" / "trial" / "paired_times.js"
     line = "const found = await ask(margin, overs[0]);"
     busy = "busy-- > 0 ? { ...NOTHING, pairs: 0, lost: LOST, undecided: true } : await"
     replace_once(pairs, line, line.replace("await", busy))

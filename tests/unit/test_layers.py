@@ -226,7 +226,7 @@ NEUTRAL = {
     "": "the registry by name",
     "protocol": "what a target is",
     "device_class": "what a class of devices is",
-    "classes": "the classes of all targets",
+    "device_classes": "the classes of all targets",
     "schedule": "what all schedules are",
     "lite_space": "the paper's space by formulas, for any kind of core",
     "ticket_protocol": "the text by which workers take turns, of our kernels and of foreign ones",
@@ -370,20 +370,19 @@ def test_a_class_name_means_one_thing() -> None:
 #: matter on the way from Python to the page.  Any other name is the name of one file.
 SHARED_NAMES = {
     "a part that each target or room has": {
-        *("classes", "emit", "features", "ir", "memory", "prelude", "schedule", "steps"),
-        *("strategies", "strategy", "target", "units", "messages", "serial", "sections", "sw"),
+        *("device_classes", "emit", "features", "ir", "messages", "prelude", "schedule", "steps"),
+        *("strategies", "sw", "target"),
     },
     "an operation or type, at each stage of its way to code": {
-        *("attention", "elementwise", "extents", "integer_gemm", "nearest", "quantised"),
-        *("reduction", "specs", "top_k", "widening", "windows"),
+        *("elementwise", "integer_gemm", "top_k", "windows"),
     },
     "the same rules in Python and in the page": {
-        *("abi", "candidate_order", "control_tokens", "device_class", "errors", "folder", "inputs"),
-        *("json_schema", "pairs", "pyodide", "reports", "sampling", "tensors", "trial_memory"),
-        *("wasm", "webgpu"),
+        *("abi", "candidate_order", "control_tokens", "device_class", "errors", "json_schema"),
+        *("paired_times", "pyodide", "reports", "sampling", "state_blocks", "trial_inputs"),
+        *("wasm", "weight_decoding", "webgpu"),
     },
     "a matter with its command, its library and its page": {
-        *("classes", "corun", "database", "elastic", "language", "static", "tune", "workers"),
+        *("corun", "database", "elastic", "language", "static", "tune"),
     },
 }
 
@@ -453,7 +452,7 @@ LONG_FUNCTIONS = {
     "engine/pool.js: makePool": 68,
     "engine/opfs_cache.js: openStore": 98,
     "engine/vet.js: objectionTo": 85,
-    "engine/widening.js: widening": 76,
+    "engine/weight_decoding.js: widening": 76,
     "tune/loop/forecast.js: openForecast": 121,
     "tune/loop/pace.js: makePace": 164,
     "tune/records/ledger.js: openLedger": 120,

@@ -104,7 +104,7 @@ def contested(gap: int, folder: Path) -> Any:
         globalThis.gap = <gap>;
         const { pairsOf } = await import(<place> + '/gpu_timing.js');
         const { told } = await import(<place> + '/gpu_trial_memory.js');
-        const { contest } = await import(<place> + '/pairs.js');
+        const { contest } = await import(<place> + '/paired_times.js');
         const pairs = pairsOf({ name: 'a', cost: 1.25 }, { name: 'b', cost: 1 }, [1.25, 1]);
         const found = await contest(pairs, { margin: 1.01, grant: 1 }, [() => false, () => false]);
         console.log(JSON.stringify({ told, ...found }));

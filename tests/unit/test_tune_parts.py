@@ -77,7 +77,7 @@ def test_reports_are_kept_until_they_are_answered() -> None:
 
 
 INPUTS = """
-import { allowed, difference, filled } from 'TUNE/trial/inputs.js';
+import { allowed, difference, filled } from 'TUNE/trial/trial_inputs.js';
 
 let [beats, now] = [0, 0];
 performance.now = Date.now = () => ++now;

@@ -48,7 +48,7 @@ def test_infinities_are_tried_where_every_candidate_must_keep_them(
 MASKS = """
 globalThis.self = { postMessage() {} };
 const { described } = await import('TUNE/trial/specs.js');
-const { filled } = await import('TUNE/trial/inputs.js');
+const { filled } = await import('TUNE/trial/trial_inputs.js');
 const { buffers } = described(<data>);
 const values = async (n, set) => [...new Set(new Float32Array((await filled(buffers[n], set, 3)).buffer))];
 console.log(JSON.stringify([buffers.map((b) => b.extent), await values(<mask>, 'random'), await values(<mask>, 'edge')]));

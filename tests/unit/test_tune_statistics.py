@@ -12,7 +12,7 @@ import pytest
 from node import run
 
 CLOCK = """
-import { contest } from 'TUNE/trial/pairs.js';
+import { contest } from 'TUNE/trial/paired_times.js';
 
 let state = 12345;
 const uniform = () => {
@@ -198,7 +198,7 @@ def test_a_very_long_kernel_has_its_verdict_within_a_second() -> None:
 
 
 UNDECIDED = """
-import { compare } from 'TUNE/trial/pairs.js';
+import { compare } from 'TUNE/trial/paired_times.js';
 
 const found = [];
 for (const { granted, stop } of <cases>) {
@@ -259,7 +259,7 @@ def test_without_a_grant_who_is_faster_wins(machine: str) -> None:
 INTERVALS = (
     CLOCK
     + """
-import { compare } from 'TUNE/trial/pairs.js';
+import { compare } from 'TUNE/trial/paired_times.js';
 import { interval, judged } from 'TUNE/trial/statistics.js';
 
 const never = () => false;

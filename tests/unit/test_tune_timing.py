@@ -14,7 +14,7 @@ globalThis.self = { postMessage() {} };
 // Reading the clock takes time as well.
 performance.now = () => Math.floor((now += 5e-5) / tick) * tick;
 const { finest, pairsOf, warmEstimate, readClock, warm } = await import('TUNE/trial/timing.js');
-const { contest } = await import('TUNE/trial/pairs.js');
+const { contest } = await import('TUNE/trial/paired_times.js');
 readClock();
 const runners = costs.map((cost) => ({
   tiles, run: (first, last) => { now += (last - first) / tiles * cost; },

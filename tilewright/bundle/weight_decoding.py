@@ -1,7 +1,7 @@
 """Weights in files and in memory: 16-bit numbers and integers with scales become f32 when loaded.
 
 Input: tensors of a bundle's table, as arrays or bytes.  Output: the same numbers in the other type;
-no number is rounded.  The browser engine does the same (web/engine/widening.js).
+no number is rounded.  The browser engine does the same (web/engine/weight_decoding.js).
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, open_bundle, section_files
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.weight_decoding import tensors_of
-from tilewright.hosts.growing_states import from_blocks, into_blocks
 from tilewright.hosts.inputs_outputs import (
     Array,
     Inference,
@@ -30,6 +29,7 @@ from tilewright.hosts.inputs_outputs import (
     state_array,
     state_number,
 )
+from tilewright.hosts.state_blocks import from_blocks, into_blocks
 from tilewright.kernel.extents import Count
 from tilewright.kernel.layout import RowBlocks
 from tilewright.kernel.serialise import kernel_from_data

@@ -48,12 +48,6 @@ from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.linear_memory import PlanPlace, check_image, facts_of, places_of
 from tilewright.bundle.weight_decoding import memory_of
-from tilewright.hosts.growing_states import (
-    from_blocks,
-    into_blocks,
-    needed_blocks,
-    used_blocks,
-)
 from tilewright.hosts.inputs_outputs import (
     Array,
     Inference,
@@ -65,6 +59,12 @@ from tilewright.hosts.inputs_outputs import (
     pick_plan,
     state_array,
     state_number,
+)
+from tilewright.hosts.state_blocks import (
+    from_blocks,
+    into_blocks,
+    needed_blocks,
+    used_blocks,
 )
 
 PAGE, MOST_PAGES = 65536, 65536

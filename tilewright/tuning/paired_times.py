@@ -1,10 +1,10 @@
 """Decides which of two kernels is faster, from pairs of times that are measured back to back.
 
 Input: a function that measures a pair, a margin.  Output: a ratio with its interval, a verdict. No
-clock is read here.  The rules are the page's (web/tune/trial/statistics.js, pairs.js), for kernels
-that are timed whole: the Hodges-Lehmann centre of log ratios, and the interval of Wilcoxon's
-signed-rank test.  A winner is measured again with new pairs, since the best of many candidates is
-partly lucky.
+clock is read here.  The rules are the page's (web/tune/trial/statistics.js, paired_times.js), for
+kernels that are timed whole: the Hodges-Lehmann centre of log ratios, and the interval of
+Wilcoxon's signed-rank test.  A winner is measured again with new pairs, since the best of many
+candidates is partly lucky.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Input: a kernel, the name of an input set.  Output: an array for each buffer that the kernel reads;
 or a sentence that says what is wrong with a result.  The rules are the page's
-(web/tune/trial/inputs.js and specs.js):
+(web/tune/trial/trial_inputs.js and specs.js):
 
     random    usual magnitudes; also used for timing
     edge      rows of zeros, both signs, tiny and large numbers, a few denormals; ends of ranges

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, I8, I16, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm.arithmetic import low_bits, shape_of
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
+from tilewright.targets.wasm.scalar_instructions import low_bits, shape_of
 
 #: Instructions of a cast from shape to shape, applied one after the other.
 _STEPS: dict[tuple[str, str], tuple[str, ...]] = {

@@ -8,10 +8,10 @@ memory are finite: a store changes numbers beyond the range of f16 to -65504 or 
 from __future__ import annotations
 
 from tilewright.kernel import expr as k
-from tilewright.targets.wasm.arithmetic import scalar_const
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, Store, add, const, op
 from tilewright.targets.wasm.loads import lanes_at
+from tilewright.targets.wasm.scalar_instructions import scalar_const
 
 #: Bytes of an f16.
 HALF = 2

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8
 from tilewright.kernel import expr as k
-from tilewright.targets.wasm.arithmetic import shape_of
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, add, const, op
+from tilewright.targets.wasm.scalar_instructions import shape_of
 
 LOADS = {
     F32: "f32.load",

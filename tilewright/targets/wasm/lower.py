@@ -23,7 +23,6 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
 from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import ir, mathlib
-from tilewright.targets.wasm.arithmetic import VALTYPE, shape_of
 from tilewright.targets.wasm.f16_memory import HALF, half_store
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.inline_indices import inline_indices
@@ -40,6 +39,7 @@ from tilewright.targets.wasm.ir import (
     const,
     op,
 )
+from tilewright.targets.wasm.scalar_instructions import VALTYPE, shape_of
 from tilewright.targets.wasm.values import ValueLowering
 from tilewright.targets.wasm.variant import WasmVariant
 

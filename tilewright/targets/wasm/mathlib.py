@@ -18,9 +18,9 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.loops import For, LetGather, Set, Stmt, Store, TileFn
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
 from tilewright.targets.wasm import int64_math
-from tilewright.targets.wasm.arithmetic import madd, nmadd, select_lanes
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op, const, op
+from tilewright.targets.wasm.scalar_instructions import madd, nmadd, select_lanes
 from tilewright.targets.wasm.variant import WasmVariant
 
 EXPONENT = 0x7F800000

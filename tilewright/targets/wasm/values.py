@@ -18,17 +18,6 @@ from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.spec import Buffer
 from tilewright.kernel.tree import read_by
 from tilewright.targets.wasm import dot_products, mathlib
-from tilewright.targets.wasm.arithmetic import (
-    ONE,
-    SEVERAL,
-    VALTYPE,
-    cell,
-    clamp_const,
-    flag_to_mask,
-    scalar_const,
-    shape_of,
-    wrap,
-)
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.control_words import report_out_of_range
 from tilewright.targets.wasm.f16_memory import HALF, half_load
@@ -49,6 +38,17 @@ from tilewright.targets.wasm.ir import (
     times,
 )
 from tilewright.targets.wasm.loads import LOADS, vector_load
+from tilewright.targets.wasm.scalar_instructions import (
+    ONE,
+    SEVERAL,
+    VALTYPE,
+    cell,
+    clamp_const,
+    flag_to_mask,
+    scalar_const,
+    shape_of,
+    wrap,
+)
 
 #: V8 on x86 adds the offset of a splat load by an instruction of its own, which loads with equal
 #: offsets share.  So each row of a matrix gets its own pointer, as far as registers allow, and the
@@ -56,7 +56,7 @@ from tilewright.targets.wasm.loads import LOADS, vector_load
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
 
-#: Functions that the tables of arithmetic.py do not cover alone.
+#: Functions that the tables of scalar_instructions.py do not cover alone.
 _SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
     mathlib.FUNCTIONS
 )
@@ -297,7 +297,8 @@ class ValueLowering:
         return self.function(e, args, k.dtype_of(e.operands[-1]))
 
     def function(self, e: k.Call, args: list[Expr], dtype: DType) -> Expr:
-        """A function in the tables of arithmetic.py; `dtype` is that of the last argument."""
+        """A function in the tables of scalar_instructions.py; `dtype` is that of the last
+        argument."""
         case = e.fn, shape_of(dtype, e.lanes)
         if case in ONE:
             return wrap(e.dtype, e.lanes, e.fn, Op(ONE[case], tuple(args)))

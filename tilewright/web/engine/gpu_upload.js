@@ -110,7 +110,7 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
  * @type {(listed: T.StoredTensor[]) => Promise<T.Widened>}
  */
 async function f32Of(listed) {
-  const { widening } = await import('./widening.js');
+  const { widening } = await import('./weight_decoding.js');
   const parts = new Set(listed.flatMap(({ scale, zero }) => [scale, zero]));
   /** @type {Map<number, Uint8Array>} */
   const known = new Map();

@@ -98,10 +98,10 @@ export function programOf(manifest) {
   return { builds, driver, slots, memory, ...placed(manifest, section) };
 }
 
-/** Converts weights that are narrower in files to f32; loads widening.js only for bundles that need it. @type {T.Widener} */
+/** Converts weights that are narrower in files to f32; loads weight_decoding.js only for bundles that need it. @type {T.Widener} */
 export async function widener({ weights: { bytes, memory, tensors } }, files) {
   if (!memory) return { start: 0, memory: bytes, arrived() {} };
-  const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);
+  const [{ widening }, listed] = await Promise.all([import('./weight_decoding.js'), json(files, tensors)]);
   return widening(listed, memory, memory - bytes);
 }
 

@@ -2,7 +2,7 @@
 // Input: the operations of the memory (`Tune.Bench`).  Output: expected results with their tolerance; a sentence about what is wrong with a
 // kernel, or ''.
 
-import { allowed, difference, filled, isFloat, spread } from './inputs.js';
+import { allowed, difference, filled, isFloat, spread } from './trial_inputs.js';
 
 /** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
 const DOUBTS = 4;

@@ -8,7 +8,7 @@ import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { checksOf, Lost, Refused, Trapped } from './checks.js';
-import { arrayOf, isFloat, shake } from './inputs.js';
+import { arrayOf, isFloat, shake } from './trial_inputs.js';
 import { beat, beating as steadily, yieldNow } from './yielding.js';
 
 /** Words before everything else, and between two regions; every buffer begins at a multiple of it. */

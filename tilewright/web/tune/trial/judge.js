@@ -3,8 +3,8 @@
 // an error if something fails before the candidate runs.  If a kernel hangs, the page terminates the worker.
 
 import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
-import { allowed, arrayOf, difference, isFloat } from './inputs.js';
-import { contest } from './pairs.js';
+import { allowed, arrayOf, difference, isFloat } from './trial_inputs.js';
+import { contest } from './paired_times.js';
 import { beginWork, rest, workedUntilNow, yieldNow } from './yielding.js';
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */

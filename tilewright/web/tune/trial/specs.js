@@ -6,7 +6,7 @@ import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
 import { requireCounts } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
 import { BYTES, readKernels } from '../records/kernels.js';
-import { isFloat } from './inputs.js';
+import { isFloat } from './trial_inputs.js';
 
 /** Kernels with more bytes of buffers are not tried: the device may lack memory for copies. */
 export const MOST_BYTES = 512 * 2 ** 20;

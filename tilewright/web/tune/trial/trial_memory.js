@@ -4,7 +4,7 @@
 // Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out of bounds.  The
 // memory grows as kernels need.
 
-import { arrayOf, isFloat, shake } from './inputs.js';
+import { arrayOf, isFloat, shake } from './trial_inputs.js';
 import { checksOf, Refused, Trapped } from './checks.js';
 import { CHECK, INDEX } from '../../engine/abi.js';
 import { instanceOf } from '../../engine/plan_runner.js';
