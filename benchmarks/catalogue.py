@@ -70,6 +70,9 @@ _ALL = (
     Benchmark("peers.language", "language models beside wllama (llama.cpp in WebAssembly): "
               "prompt, tokens a second, load, memory", "10 min", needs="Chromium, npm",
               usage="MODEL.gguf", key="model browser engine threads prompt_tokens"),
+    Benchmark("peers.llama", "a language model of 1.1 billion weights on a GPU beside "
+              "onnxruntime-web, one ONNX file", "5 min", needs="GPU, Node, npm",
+              key="engine layers width bits floats prompt"),
     Benchmark("language.logits", "logits of language models beside llama.cpp and an exact "
               "forward pass: equal likeliest tokens, divergence, perplexity", "10 min",
               needs="llama-cpp-python", usage="MODEL.gguf",

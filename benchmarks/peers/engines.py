@@ -67,6 +67,14 @@ SPEAKING = (
     Engine("tilewright_language", "Tilewright"),
     Engine("wllama", "wllama", "@wllama/wllama"),
 )
+#: The same on a GPU.
+SPEAKING_ON_GPU = tuple(
+    Engine(name, title, package, asked=f"{_WEBGPU}{name}")
+    for name, title, package in (
+        ("tilewright_language", "Tilewright", ""),
+        ("ort_language", "onnxruntime-web", "onnxruntime-web"),
+    )
+)
 CUBLAS = Engine("cublas", "cuBLAS")
 #: All that peers.webgpu compares.
 ON_GPUS = {**ON_GPU, CUBLAS.name: CUBLAS}

@@ -29,6 +29,7 @@ class Sizes:
     token: "" for logits; "greedy" or "top-k" for one token id
     plain: norms, rotary embeddings and attention in operators of ONNX alone, as PyTorch's exporters
            write them, with the same weights
+    floats: bits of all floats outside MatMulNBits' weights: 32 or 16
     """
 
     layers: int = 32
@@ -44,6 +45,12 @@ class Sizes:
     token: str = ""
     top: int = 40
     plain: bool = False
+    floats: int = 32
+
+    @property
+    def kind(self) -> int:
+        """The floats' type in ONNX."""
+        return TensorProto.FLOAT if self.floats == 32 else TensorProto.FLOAT16
 
     @property
     def head(self) -> int:
@@ -86,6 +93,8 @@ class _Maker:
     def weight(self, value: Array) -> str:
         self.count += 1
         name = f"w{self.count}"
+        if value.dtype == np.float32 and self.s.floats == 16:
+            value = value.astype("f2")
         if self.file is None or value.nbytes < LARGE:
             self.weights.append(numpy_helper.from_array(value, name))
             return name
@@ -272,12 +281,12 @@ def llama(sizes: Sizes = TINY, seed: int = 0, file: BinaryIO | None = None) -> o
         info("seqlens_k", TensorProto.INT32, (1,)),
     ]
     if s.token == "top-k":
-        inputs += [info(name, TensorProto.FLOAT, (1,)) for name in ("temperature", "chance")]
-    inputs += [info(name, TensorProto.FLOAT, cache) for name in s.states]
+        inputs += [info(name, s.kind, (1,)) for name in ("temperature", "chance")]
+    inputs += [info(name, s.kind, cache) for name in s.states]
     shape = (1, 1, s.words) if not s.token else (1,)
-    kind = TensorProto.INT64 if s.token else TensorProto.FLOAT
+    kind = TensorProto.INT64 if s.token else s.kind
     outputs = [info("token" if s.token else "logits", kind, shape)]
-    outputs += [info(name, TensorProto.FLOAT, cache) for name in s.states.values()]
+    outputs += [info(name, s.kind, cache) for name in s.states.values()]
     graph = helper.make_graph(m.nodes, "llama", inputs, outputs, m.weights)
     domains = [helper.make_opsetid("", 24 if s.plain else 18), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
