@@ -65,7 +65,7 @@ def _section(kernel: Callable[[WasmVariant], CompiledKernel], calls: list[StepCa
             facts={"registers": t.registers},
         )
         for t in VARIANTS.values()
-        if t.usual
+        if t.is_default
     )
     memory = {
         "bytes": total, "control": 0, "weights": base, "arena": OUTPUT, "arena_bytes": 64,

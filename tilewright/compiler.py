@@ -360,7 +360,7 @@ def assemble(
 
 def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> TargetOutput:
     """Every kernel's code in every variant, and the target's section."""
-    usual = [v for v, known in chosen.variants.items() if known.usual]
+    usual = [v for v, known in chosen.variants.items() if known.is_default]
     variants = [v for v in chosen.variants if v in (options.variants or usual)]
     if not variants:
         raise UsageError(

@@ -74,7 +74,7 @@ def kernel_row(compiled: Compiled, repeats: int) -> Row:
     """Milliseconds from a schedule to checked bytes, for each kernel and build on its own."""
     chosen, found = target(DEFAULT[0]), []
     for kernel in compiled.program.kernels:
-        for variant in (name for name, known in chosen.variants.items() if known.usual):
+        for variant in (name for name, known in chosen.variants.items() if known.is_default):
             schedule = {variant: chosen.default(kernel, variant)}
             tries = [timed(partial(chosen.codes, kernel, schedule)) for _ in range(repeats)]
             found.append((min(t[1] for t in tries), min(t[2] for t in tries)))

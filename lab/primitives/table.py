@@ -103,7 +103,7 @@ class Setup:
 #: The findings of the devices that we have measured.
 FINDINGS = Path(__file__).with_name("primitives.json")
 
-_FUSED = tuple(t.name for t in VARIANTS.values() if t.fma and t.usual)
+_FUSED = tuple(t.name for t in VARIANTS.values() if t.fma and t.is_default)
 _PLAIN = tuple(t.name for t in VARIANTS.values() if not t.fma)
 
 

@@ -29,7 +29,7 @@ from tilewright.base.dtypes import F32, I8, I16, U8
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.f16_operands import reading_halves
+from tilewright.fusion.f16_operands import reading_f16
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, evaluate, graph_input, node
 from tilewright.graph.passes import optimise
@@ -101,7 +101,7 @@ def kernel_of(graph: Graph) -> Kernel:
 def _halved(kernel: Kernel) -> Kernel:
     found = operands(kernel)
     weights = kernel.buffers[found.col.buffer]
-    return reading_halves(kernel, found.row.buffer) if weights.halves else kernel
+    return reading_f16(kernel, found.row.buffer) if weights.halves else kernel
 
 
 def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixGemmSchedule:

@@ -27,7 +27,7 @@ from tilewright.targets.protocol import PACKING
 from tilewright.targets.ticket_protocol import TURNS
 
 
-def of_groups(rng: Random) -> MatrixGemmSchedule:
+def integer_operands(rng: Random) -> MatrixGemmSchedule:
     """Any schedule of warp groups, which have 64 steps in a slice of a block."""
     rows, columns, down = (rng.choice((1, 1, 2)) for _ in range(3))
     n, slices, along = rng.choice((64, 128)), 1, 1 if down > 1 else rng.choice((1, 2))
@@ -44,7 +44,7 @@ def of_groups(rng: Random) -> MatrixGemmSchedule:
 @pytest.mark.parametrize("seed", seeds(2, nightly=10))
 def test_warp_groups(run: Any, seed: int) -> None:
     def choose(kernel: Kernel) -> MatrixGemmSchedule:
-        made = of_groups(Random(f"groups {seed}"))
+        made = integer_operands(Random(f"groups {seed}"))
         assert not CUDA.objection(kernel, made), CUDA.objection(kernel, made)
         return made
 

@@ -39,7 +39,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel.form import in_halves
+from tilewright.kernel.form import rounds_to_f16
 from tilewright.plan import Program, check
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRIX_GEMM
@@ -67,7 +67,7 @@ def test_readers_share_what_is_made(targets: tuple[str, ...]) -> None:
     x = graph_input("x", (M, K), F32)
     made = program(targets, x, y=product(x), z=elementwise("neg", product(x, 1)))
     assert kinds(made) == ["sizes", "divide", "contract", "contract"]
-    assert [in_halves(k) for k in made.kernels if k.anchor == "contract"] == [True, True]
+    assert [rounds_to_f16(k) for k in made.kernels if k.anchor == "contract"] == [True, True]
 
 
 def test_a_copy_is_made_again_for_other_rows() -> None:
@@ -92,7 +92,7 @@ def test_what_becomes_of_the_sums_stays() -> None:
     (kernel,) = (k for k in made.kernels if k.anchor == "contract")
     # the residual reads the rows as they are, so they are not copied
     assert kinds(made) == ["contract"]
-    assert not in_halves(kernel)
+    assert not rounds_to_f16(kernel)
     other = graph_input("other", (M, N), F32)
     y = elementwise("add", elementwise("mul", product_, scale), other)
     inputs = (("x", x), ("scale", scale), ("other", other))
@@ -172,7 +172,7 @@ def test_rows_beyond_halves(strategy: AnyStrategy, schedule: Schedule) -> None:
     read = [shares if i is x else evaluate([i])[0].ravel() for i in step.inputs]
     buffers = [np.zeros(m * n, np.float32), *read, sizes]
     divided = of_divided_rows(kernel)
-    assert in_halves(divided)
+    assert rounds_to_f16(divided)
     assert not schedule.objection(divided)
     fn = strategy.lower(divided, schedule)
     check_loops(fn)

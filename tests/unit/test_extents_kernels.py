@@ -26,7 +26,7 @@ from tilewright.kernel.index import Var
 from tilewright.kernel.loops import TileFn, numbers_at
 from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
-from tilewright.kernel.thread_interpreter import Stepper
+from tilewright.kernel.thread_interpreter import ThreadInterpreter
 from tilewright.targets.gpu.pointwise.reductions import lower_row_reductions
 from tilewright.targets.scalar_lowering import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
@@ -147,7 +147,7 @@ def test_attention_under_every_kind_of_schedule(
 
 def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Statements that the loops execute."""
-    count, once = 0, Stepper.stmt
+    count, once = 0, ThreadInterpreter.stmt
 
     def counted(self: Any, s: Any) -> None:
         nonlocal count
@@ -162,7 +162,7 @@ def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
         for b in fn.buffers[1:]
     )
     with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "stmt", counted)
+        patch.setattr(ThreadInterpreter, "stmt", counted)
         computed(fn, n, data)
     return count
 

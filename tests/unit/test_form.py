@@ -20,14 +20,14 @@ from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Acc, Load
 from tilewright.kernel.form import (
     Attention,
-    ByteContraction,
-    ByteWindows,
     Contraction,
     Form,
+    IntegerContraction,
+    IntegerWindows,
     Map,
-    Ordering,
     Reduction,
     RowWise,
+    TopK,
     Transposition,
     Windows,
     classify,
@@ -67,7 +67,7 @@ MADE: dict[str, tuple[Node, type[Form]]] = {
     "pool": (reduce("max", unfold(x(5, 4), 0, 3, 2), [2]), Windows),
     "depthwise": (depthwise(), Windows),
     "columns": (reduce("max", x(9, 4), [0]), Windows),
-    "order": (node(ops.Order(3), graph_input("x", (5, 7), I32)), Ordering),
+    "order": (node(ops.Order(3), graph_input("x", (5, 7), I32)), TopK),
 }
 
 
@@ -96,10 +96,10 @@ def test_integers_have_forms_of_their_own() -> None:
     forms = [
         classify(s.kernel) for seed in range(30) for s in compiled(quantised_graph(seed)[0])[1]
     ]
-    groups = [f for f in forms if isinstance(f, ByteContraction)]
+    groups = [f for f in forms if isinstance(f, IntegerContraction)]
     assert {f.group for f in groups} == {4}
     assert {f.narrow for f in groups} == {True, False}
-    assert any(isinstance(f, ByteWindows) for f in forms)
+    assert any(isinstance(f, IntegerWindows) for f in forms)
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)

@@ -19,7 +19,7 @@ from tilewright.graph.node import Graph, Node, contract, elementwise, graph_inpu
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Acc, Reciprocal, Reg
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.thread_interpreter import Stepper, convert
+from tilewright.kernel.thread_interpreter import ThreadInterpreter, convert
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.matrix.schedule import MatrixGemmSchedule
 from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division
@@ -62,7 +62,7 @@ def kernel_of(epilogue: Epilogue, rows: int = 16) -> Kernel:
 def stored(kernel: Kernel, total: float) -> float:
     """What the interpreter stores of a sum."""
     value = rewrite(kernel.value, lambda e: Reg("x", F32) if isinstance(e, Acc) else e)
-    thread = Stepper([], {})
+    thread = ThreadInterpreter([], {})
     thread.regs["x"] = [convert(total, F32)]
     (found,) = thread.value(value)
     return float(found)
@@ -91,7 +91,7 @@ def test_the_divisor_of_a_reciprocal_is_one_that_devices_divide_by() -> None:
     (found,) = (e for e in walk(fast_division(kernel_of(silu)).value) if isinstance(e, Reciprocal))
     values = rewrite(found.value, lambda e: Reg("x", F32) if isinstance(e, Acc) else e)
     for total in (-88.7, -80.0, 0.0, 500.0):
-        thread = Stepper([], {})
+        thread = ThreadInterpreter([], {})
         thread.regs["x"] = [convert(total, F32)]
         assert 2.0**-126 <= thread.value(values)[0] <= 2.0**126
     assert convert(LARGEST, F32) == LARGEST

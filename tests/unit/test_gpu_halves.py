@@ -25,7 +25,7 @@ from lab.subjects import weight_of
 from tilewright.base.dtypes import F32
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
-from tilewright.fusion.f16_operands import reading_halves
+from tilewright.fusion.f16_operands import reading_f16
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
@@ -106,7 +106,7 @@ class OfHalves(ByGroups):
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
         super().__call__(kernel, buffers)
         ops = operands(kernel)
-        other = reading_halves(kernel, ops.row.buffer)
+        other = reading_f16(kernel, ops.row.buffer)
         fn = self.strategy.lower(other, self.pick(other))
         check_loops(fn)
         again = [np.zeros_like(buffers[0]), *buffers[1:]]
@@ -145,7 +145,7 @@ def test_products_of_f32_are_not_rounded(bits: int) -> None:
         assert WGSL.objection(kernel, schedule)
 
 
-def in_halves(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
+def rounds_to_f16(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
     """Of each product of a model: whether it may be computed in halves."""
     compiled = compile_model(load(model), Options(targets=("wgsl",), halves=rounded))
     kernels = compiled.program.kernels
@@ -166,11 +166,11 @@ def a_product(dtype: int, weight: np.ndarray[Any, Any]) -> onnx.ModelProto:
 
 def test_the_model_or_the_user_says_so() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 64), np.float32)
-    assert in_halves(a_product(TensorProto.FLOAT16, weight.astype(np.float16))) == [True]
+    assert rounds_to_f16(a_product(TensorProto.FLOAT16, weight.astype(np.float16))) == [True]
     whole = a_product(TensorProto.FLOAT, weight)
-    assert (in_halves(whole), in_halves(whole, rounded=True)) == ([False], [True])
+    assert (rounds_to_f16(whole), rounds_to_f16(whole, rounded=True)) == ([False], [True])
     # its weights are halves, but it casts them: it multiplies in f32
-    assert not any(in_halves(halves_model.model()))
+    assert not any(rounds_to_f16(halves_model.model()))
 
 
 @pytest.mark.parametrize("bits", [16, 4])

@@ -18,7 +18,7 @@ from helpers.seeds import seeds
 from tilewright.base.dtypes import F32, I32
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const, Reg
-from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.form import QuantisedContraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.device_classes import CLASSES
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RegisterGemmSchedule
@@ -81,7 +81,7 @@ def test_integers_stay_integers_until_they_are_used() -> None:
     """A thread reads a word of eight weights once, and computes each of them in registers."""
     kernel = kernel_of("a long row")
     text = WGSL.emit(kernel, WGSL.lower(kernel, WGSL.default(kernel, "")))
-    assert isinstance(classify(kernel), BlockContraction)
+    assert isinstance(classify(kernel), QuantisedContraction)
     assert text.count("bitcast<vec4<i32>>(memory[") == FewRowsSchedule().r0
     assert text.count("& vec4<i32>(") == 8 * FewRowsSchedule().r0
 

@@ -19,7 +19,7 @@ from tilewright.base.dtypes import F32, I8, U8
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.passes import optimise
-from tilewright.kernel.form import ByteContraction, Contraction, classify, product
+from tilewright.kernel.form import Contraction, IntegerContraction, classify, product
 from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Rows, Taps
 from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
@@ -141,7 +141,7 @@ def test_weights_are_packed_as_the_target_asks(packing: Packing, integers: bool)
     wanted = packing.integers if integers else packing.floats
     assert [b.layout for b in step.kernel.buffers] == [Rows(), Rows(), wanted]
     assert kernel_from_data(kernel_to_data(step.kernel)) == step.kernel
-    assert isinstance(classify(step.kernel), ByteContraction if integers else Contraction)
+    assert isinstance(classify(step.kernel), IntegerContraction if integers else Contraction)
     (got,) = run_steps(packed, (step,), values, interpreted(default_of))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 

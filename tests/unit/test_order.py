@@ -20,7 +20,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, graph_input, node, transpose
 from tilewright.kernel import interpreter
 from tilewright.kernel.expr import Call
-from tilewright.kernel.form import Ordering, classify
+from tilewright.kernel.form import TopK, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel, check
 from tilewright.targets import scalar_top_k
@@ -33,7 +33,7 @@ def ordered(x: Node, count: int) -> Kernel:
     """The kernel, whose operand lies in memory."""
     graph = Graph("order", (("x", x),), (("y", node(ops.Order(count), x)),))
     (step,) = steps_of(graph)
-    assert isinstance(classify(step.kernel), Ordering)
+    assert isinstance(classify(step.kernel), TopK)
     return step.kernel
 
 

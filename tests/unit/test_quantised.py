@@ -27,7 +27,7 @@ from tilewright.graph.node import (
     unfold,
 )
 from tilewright.graph.passes import optimise
-from tilewright.kernel.form import BlockContraction, Contraction, classify, form_as
+from tilewright.kernel.form import Contraction, QuantisedContraction, classify, form_as
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serialise import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
@@ -35,7 +35,7 @@ from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.quantised_gemm import BlocksSchedule
+from tilewright.targets.simd.quantised_gemm import QuantisedSchedule
 from tilewright.targets.simd.strategies import default_schedule, lower, strategy_of
 from tilewright.targets.strategy import Search
 
@@ -54,7 +54,7 @@ def test_weights_stay_integers(name: str) -> None:
     """No buffer holds f32 weights; 4 bits are 4 bits, but for what fills the last panel."""
     case, kernel = CASES[name], the_step(name)[1].kernel
     assert kernel.anchor == "contract"
-    form = form_as(kernel, BlockContraction)
+    form = form_as(kernel, QuantisedContraction)
     bits = case.bits
     layout = kernel.buffers[form.operands.col.buffer].layout
     size = case.block or case.depth
@@ -104,7 +104,7 @@ def test_infinite_activations(name: str, value: float, stage: bool) -> None:
 
     def pick(kernel: Kernel) -> Schedule:
         usual = default_of(kernel)
-        return replace(usual, stage=stage) if isinstance(usual, BlocksSchedule) else usual
+        return replace(usual, stage=stage) if isinstance(usual, QuantisedSchedule) else usual
 
     (got,) = run_steps(packed, steps_of(packed), values, interpreted(pick))
     lost = np.isnan(got) & np.isinf(want)
@@ -121,7 +121,9 @@ def test_any_order_of_tiles_gives_the_same_product(name: str) -> None:
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
         usual = default_of(kernel)
         small = (
-            {"x1": 3, "y1": 8, "y0": 8} if isinstance(classify(kernel), BlockContraction) else {}
+            {"x1": 3, "y1": 8, "y0": 8}
+            if isinstance(classify(kernel), QuantisedContraction)
+            else {}
         )
         fn = lower(kernel, replace(usual, **small))
         order = list(range(fn.tiles))
@@ -138,7 +140,7 @@ def test_a_planted_fault_in_the_layout_is_noticed(fault: str) -> None:
     graph, values = made("many rows")
     packed = optimise(graph, PACKING)
     (step,) = steps_of(packed)
-    number = form_as(step.kernel, BlockContraction).operands.col.buffer
+    number = form_as(step.kernel, QuantisedContraction).operands.col.buffer
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
         words = buffers[number]
@@ -200,4 +202,4 @@ def test_a_weight_with_another_scale_for_each_step_becomes_f32() -> None:
     x = graph_input("x", (3, 40), F32)
     graph = Graph("g", (("x", x),), (("y", contract("mk,nk->mn", x, product)),))
     (step,) = steps_of(optimise(graph, PACKING))
-    assert not isinstance(classify(step.kernel), BlockContraction)
+    assert not isinstance(classify(step.kernel), QuantisedContraction)

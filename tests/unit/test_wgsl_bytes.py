@@ -10,7 +10,7 @@ from node import run
 from lab.subjects import compile_graph
 from tilewright.compiler import Compiled, Options
 from tilewright.graph.passes import optimise
-from tilewright.kernel.form import BlockContraction, form_as
+from tilewright.kernel.form import QuantisedContraction, form_as
 from tilewright.kernel.serialise import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.protocol import PACKING
@@ -50,7 +50,7 @@ def test_no_section_names_what_is_none() -> None:
 def test_who_has_four_columns_reads_words(name: str) -> None:
     """Vectors of bytes are words until they become f32; where columns fill no vectors, bytes."""
     kernel = kernel_of(name)
-    col = form_as(kernel, BlockContraction).operands.col
+    col = form_as(kernel, QuantisedContraction).operands.col
     assert in_bytes(kernel.buffers[col.buffer])
     text = WGSL.emit(kernel, WGSL.lower(kernel, WGSL.default(kernel, "")))
     kind, whole = col.dtype.name, CASES[name].columns % 4 == 0
@@ -60,7 +60,7 @@ def test_who_has_four_columns_reads_words(name: str) -> None:
 
 def test_four_steps_share_a_scale() -> None:
     """Where blocks have whole fours; else each step has one of its own."""
-    found = [form_as(kernel_of(name), BlockContraction).weights.together for name in BYTES]
+    found = [form_as(kernel_of(name), QuantisedContraction).weights.together for name in BYTES]
     assert found == [4, 4, 4, 1]
 
 

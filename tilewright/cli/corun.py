@@ -360,8 +360,8 @@ class CriticalChoice:
             )  # fmt: skip
 
 
-def further(text: str, usual: CriticalChoice) -> CriticalChoice:
-    """Reads FILE[,NAME=VALUE...].  usual: the first model's settings, used for names that are not
+def further(text: str, first: CriticalChoice) -> CriticalChoice:
+    """Reads FILE[,NAME=VALUE...].  first: the first model's settings, used for names that are not
     given.  Raises UsageError."""
     path, *parts = text.split(",")
     own = {}
@@ -375,7 +375,7 @@ def further(text: str, usual: CriticalChoice) -> CriticalChoice:
                 hint=f"Give FILE,NAME=VALUE,...; names are {', '.join(OWN)}",
                 model=path,
             ) from error
-    return replace(usual, path=Path(path), **own)
+    return replace(first, path=Path(path), **own)
 
 
 def facts(result: CorunResult, models: Sequence[Path]) -> dict[str, object]:

@@ -27,11 +27,11 @@ from tilewright.graph.ops import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Load
 from tilewright.kernel.form import (
     Attention,
-    BlockContraction,
+    QuantisedContraction,
     classify,
     form_as,
-    in_halves,
     product,
+    rounds_to_f16,
 )
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.product_operands import Operands
@@ -46,7 +46,7 @@ LEAST_ROWS, LEAST_COLUMNS = 64, 1024
 def operand_to_round(kernel: Kernel) -> int:
     """The number of the buffer that a product should read as f16; 0 if none."""
     ops = product(kernel)
-    if ops is None or not in_halves(kernel):
+    if ops is None or not rounds_to_f16(kernel):
         return 0
     return ops.row.buffer if is_worthwhile(kernel, ops) else 0
 
@@ -62,7 +62,7 @@ def is_worthwhile(kernel: Kernel, ops: Operands) -> bool:
     return large and fits and len(reads) == 1 and not kernel.extents
 
 
-def reading_halves(kernel: Kernel, number: int) -> Kernel:
+def reading_f16(kernel: Kernel, number: int) -> Kernel:
     """The product, but with buffer `number` stored as f16."""
     buffers = list(kernel.buffers)
     buffers[number] = replace(buffers[number], halves=True)
@@ -137,7 +137,7 @@ def rows_to_divide(kernel: Kernel) -> int:
     Such a product has 4-bit weights with f32 scales, and the model allows rounding to bytes.
     """
     form = classify(kernel)
-    if not isinstance(form, BlockContraction) or in_halves(kernel):
+    if not isinstance(form, QuantisedContraction) or rounds_to_f16(kernel):
         return 0
     ops, weights = form.operands, form.weights
     scales = [kernel.buffers[n] for n in weights.scales]
@@ -158,8 +158,8 @@ def fit_halves(scales: Array) -> bool:
 
 def of_divided_rows(kernel: Kernel) -> Kernel:
     """The product of divided rows in f16; its last operand multiplies the results by the sizes."""
-    ops = form_as(kernel, BlockContraction).operands
-    of_halves = reading_halves(kernel, ops.row.buffer)
+    ops = form_as(kernel, QuantisedContraction).operands
+    of_halves = reading_f16(kernel, ops.row.buffer)
     size = Load(len(kernel.buffers), index(ops.m), F32)
 
     def scaled(e: Expr) -> Expr:
@@ -192,5 +192,5 @@ def dividing_rows(kernel: Kernel) -> Kernel:
 
 def _shape(kernel: Kernel) -> tuple[int, int]:
     """Rows and steps of a product."""
-    ops = form_as(kernel, BlockContraction).operands
+    ops = form_as(kernel, QuantisedContraction).operands
     return ops.m.extent, ops.steps

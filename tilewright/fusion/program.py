@@ -23,7 +23,7 @@ from tilewright.fusion.f16_operands import (
     fit_halves,
     of_divided_rows,
     operand_to_round,
-    reading_halves,
+    reading_f16,
     rounding_of,
     rows_to_divide,
     sizes_of_rows,
@@ -37,7 +37,7 @@ from tilewright.graph.constants import Constants, may_be_compact, narrow
 from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
-from tilewright.kernel.form import BlockContraction, form_as
+from tilewright.kernel.form import QuantisedContraction, form_as
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
@@ -274,8 +274,8 @@ class _Maker:
         before, read, behind = reads[: number - 1], reads[number - 1], reads[number:]
         if rounded:
             copy = self._made_of("as halves", rounding_of(kernel.buffers[number].size), read)
-            return reading_halves(kernel, number), [*before, copy, *behind]
-        scales = form_as(kernel, BlockContraction).weights.scales
+            return reading_f16(kernel, number), [*before, copy, *behind]
+        scales = form_as(kernel, QuantisedContraction).weights.scales
         if not all(fit_halves(computed(step.inputs[n - 1])) for n in scales):
             return kernel, reads
         sizes = self._made_of("sizes of rows", sizes_of_rows(kernel), read)

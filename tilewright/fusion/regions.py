@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.base.dtypes import I8
 from tilewright.fusion.fuse import LEAVES
 from tilewright.graph import ops
-from tilewright.graph.constants import in_halves, looseness
+from tilewright.graph.constants import looseness, stored_as_f16
 from tilewright.graph.extent_tracing import NO_EXTENTS, Extents
 from tilewright.graph.node import Graph, Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_quantised import from_blocks
@@ -150,7 +150,7 @@ def buffer_of(n: Node) -> Buffer:
     """A node's buffer, with marks for 8-bit weights of 7 bits and for f16 weights."""
     small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
-    halves, loose = in_halves(n), looseness(n)
+    halves, loose = stored_as_f16(n), looseness(n)
     if not halves and loose == "f16":
         loose = ""
     return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout, halves, loose)

@@ -34,7 +34,7 @@ from tilewright.graph.node import (
     node,
     toposort,
 )
-from tilewright.graph.op_semantics import RULES
+from tilewright.graph.op_semantics import SEMANTICS
 from tilewright.graph.ops import Array
 from tilewright.graph.rounding import rounded_type
 
@@ -194,7 +194,7 @@ def narrow(n: Node) -> NarrowConstant:
     return _quantised(n) or NarrowConstant(_stored_as(n), n)
 
 
-def in_halves(n: Node) -> bool:
+def stored_as_f16(n: Node) -> bool:
     """True for weights whose numbers are all f16 numbers."""
     return n.constant and n.dtype == F32 and _stored_as(n) == "f16"
 
@@ -212,7 +212,7 @@ def may_be_compact(n: Node, operands: list[bool]) -> bool:
     """True for weights that memory of every target may hold as f16 (`ops.Weight.compact`)."""
     if isinstance(n.op, ops.Weight):
         return n.op.compact
-    return in_halves(n) and bool(operands) and all(operands)
+    return stored_as_f16(n) and bool(operands) and all(operands)
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
@@ -251,7 +251,7 @@ def _quantised(n: Node) -> NarrowConstant | None:
             zero = _padded(op, zero, repeats=same)
             scale = _padded(op, scale, repeats=True)
         elif not isinstance(op, ops.Realize):
-            zero, scale = (RULES[type(op)].numpy(op, p) for p in (zero, scale))
+            zero, scale = (SEMANTICS[type(op)].numpy(op, p) for p in (zero, scale))
         whole = node(op, whole)
     parts = [_once(scale), _integers(_once(zero))]
     if not parts[1].any():

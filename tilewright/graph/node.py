@@ -24,7 +24,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType, ensure
 from tilewright.base.model_limits import within
 from tilewright.graph import ops
-from tilewright.graph.op_semantics import RULES
+from tilewright.graph.op_semantics import SEMANTICS
 from tilewright.graph.ops import Array, Op, Shape
 
 #: Constants with more elements stay a graph and are computed when the weights are written.
@@ -207,7 +207,7 @@ def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
     The node is folded into a constant if all operands are small constants, or if it has no
     elements.  So only inputs and constants can be empty, and every kernel has something to compute.
     """
-    rule = RULES[type(op)]
+    rule = SEMANTICS[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
     shape = _allowed(tuple(map(int, rule.shape(op, [n.shape for n in inputs]))))
@@ -443,7 +443,7 @@ def evaluate(
         if isinstance(n.op, ops.Input):
             values[n] = np.asarray((inputs or {})[n.op.name])
         else:
-            rule = RULES[type(n.op)]
+            rule = SEMANTICS[type(n.op)]
             result = rule.numpy(n.op, *(values[i] for i in n.inputs))
             values[n] = np.asarray(result).astype(n.dtype.numpy, copy=False)
         ensure(values[n].shape == n.shape, "another shape", node=n, shape=values[n].shape)

@@ -44,7 +44,7 @@ from tilewright.graph.ops import (
 
 
 @dataclass(frozen=True)
-class Rule:
+class OpSemantics:
     """How one kind of op behaves.  `arity` None = one or more operands."""
 
     arity: int | None
@@ -297,36 +297,36 @@ def _np_contract(op: Contract, a: Array, b: Array) -> Array:
     return np.asarray(made).astype(np.int64).astype(np.int32)
 
 
-RULES: dict[type[Op], Rule] = {
-    Input: Rule(0, _own, _own_dtype, _np_input),
-    Weight: Rule(0, _own, _own_dtype, lambda op: op.load()),
-    Constant: Rule(
+SEMANTICS: dict[type[Op], OpSemantics] = {
+    Input: OpSemantics(0, _own, _own_dtype, _np_input),
+    Weight: OpSemantics(0, _own, _own_dtype, lambda op: op.load()),
+    Constant: OpSemantics(
         0,
         lambda op, s: op.value.shape,
         lambda op, d: BY_NUMPY[op.value.dtype.name],
         lambda op: op.value,
     ),
-    Iota: Rule(0, _own, lambda op, d: I64, _np_iota),
-    Elementwise: Rule(None, _same_shape, _elementwise_dtype, _np_elementwise),
-    Reduce: Rule(
+    Iota: OpSemantics(0, _own, lambda op, d: I64, _np_iota),
+    Elementwise: OpSemantics(None, _same_shape, _elementwise_dtype, _np_elementwise),
+    Reduce: OpSemantics(
         1,
         _reduced,
         _first,
         lambda op, x: _NP_REDUCE[op.fn](x, axis=op.axes, keepdims=True).astype(x.dtype),
     ),
-    Contract: Rule(
+    Contract: OpSemantics(
         2,
         _contract,
         lambda op, dtypes: sum_dtype(dtypes[0]),
         _np_contract,
     ),
-    Reshape: Rule(1, _reshape, _first, lambda op, x: x.reshape(op.shape)),
-    Transpose: Rule(
+    Reshape: OpSemantics(1, _reshape, _first, lambda op, x: x.reshape(op.shape)),
+    Transpose: OpSemantics(
         1, lambda op, s: tuple(s[0][p] for p in op.perm), _first, lambda op, x: x.transpose(op.perm)
     ),
-    Broadcast: Rule(1, _broadcast, _first, lambda op, x: np.broadcast_to(x, op.shape)),
-    Slice: Rule(1, _slice, _first, _np_slice),
-    Pad: Rule(
+    Broadcast: OpSemantics(1, _broadcast, _first, lambda op, x: np.broadcast_to(x, op.shape)),
+    Slice: OpSemantics(1, _slice, _first, _np_slice),
+    Pad: OpSemantics(
         1,
         _pad,
         _first,
@@ -334,11 +334,11 @@ RULES: dict[type[Op], Rule] = {
             x, tuple(zip(op.before, op.after, strict=True)), constant_values=op.value
         ),
     ),
-    Flip: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.flip(x, op.axes)),
-    Concat: Rule(None, _concat, _first, lambda op, *xs: np.concatenate(xs, op.axis)),
-    Unfold: Rule(1, _unfold, _first, _np_unfold),
-    Gather: Rule(2, _gather, _first, _np_gather),
-    Update: Rule(3, _update, _first, _np_update),
-    Order: Rule(1, _order, _order_dtype, _np_order),
-    Realize: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
+    Flip: OpSemantics(1, lambda op, s: s[0], _first, lambda op, x: np.flip(x, op.axes)),
+    Concat: OpSemantics(None, _concat, _first, lambda op, *xs: np.concatenate(xs, op.axis)),
+    Unfold: OpSemantics(1, _unfold, _first, _np_unfold),
+    Gather: OpSemantics(2, _gather, _first, _np_gather),
+    Update: OpSemantics(3, _update, _first, _np_update),
+    Order: OpSemantics(1, _order, _order_dtype, _np_order),
+    Realize: OpSemantics(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
 }

@@ -35,7 +35,7 @@ from tilewright.graph.node import (
     slice_,
     toposort,
 )
-from tilewright.graph.op_semantics import RULES, Rule
+from tilewright.graph.op_semantics import SEMANTICS, OpSemantics
 from tilewright.graph.ops import Array, Shape
 
 
@@ -216,4 +216,4 @@ def _numpy(op: Scan, *operands: Array) -> Array:
     return value
 
 
-RULES[Scan] = Rule(None, _shape, _dtype, _numpy)
+SEMANTICS[Scan] = OpSemantics(None, _shape, _dtype, _numpy)

@@ -1,7 +1,8 @@
 """Blocks of a reduction: the part of a sum's steps whose operands stay in the nearest cache.
 
-Input: the summed axes, steps per pass and per block.  Output: `BlockedSum`: which loops run outside
-the register tiles and which inside, and one `Block` inside those loops.  It emits no arithmetic.
+Input: the summed axes, steps per pass and per block.  Output: `BlockedReduction`: which loops run
+outside the register tiles and which inside, and one `CacheBlock` inside those loops.  It emits no
+arithmetic.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tilewright.kernel.index import Index, Var, flatten, index
 
 
 @dataclass(frozen=True)
-class Block:
+class CacheBlock:
     """One block: the values of the axes outside it, and its part of the innermost axis.
 
     start:  first step of the innermost axis
     passes: how many times `unroll` steps follow
-    number: of the block, in [0, BlockedSum.count)
-    piece:  of the innermost axis, in [0, BlockedSum.pieces)
+    number: of the block, in [0, BlockedReduction.count)
+    piece:  of the innermost axis, in [0, BlockedReduction.pieces)
     end:    steps of the innermost axis, where they are known at run time only
     """
 
@@ -37,7 +38,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class BlockedSum:
+class BlockedReduction:
     """How a reduction is split.
 
     outside: axes whose loops run block by block
@@ -77,7 +78,7 @@ class BlockedSum:
         return prod(v.extent for v in self.inside) * self.steps
 
     @contextmanager
-    def loop(self, b: Builder, values: Values) -> Iterator[Block]:
+    def loop(self, b: Builder, values: Values) -> Iterator[CacheBlock]:
         """The loops over all blocks.  An axis that ends at run time is not divided into blocks."""
         if b.limited(self.inner):
             ensure(self.count == 1, "an end at run time, and several blocks", axis=self.inner)
@@ -93,24 +94,24 @@ class BlockedSum:
             passes = index(self.passes)
             if self.whole % self.passes:
                 passes = b.let_min(passes, first * -1 + self.whole, "ke")
-            yield Block(found, first * self.unroll, passes, number, piece)
+            yield CacheBlock(found, first * self.unroll, passes, number, piece)
 
-    def whole_of(self, values: Values, end: Index, b: Builder) -> Block:
+    def whole_of(self, values: Values, end: Index, b: Builder) -> CacheBlock:
         """One block up to a run-time end."""
         zero = Index()
-        return Block(values, zero, b.let(end // self.unroll, "passes"), zero, zero, end)
+        return CacheBlock(values, zero, b.let(end // self.unroll, "passes"), zero, zero, end)
 
-    def is_first(self, block: Block) -> Bound:
+    def is_first(self, block: CacheBlock) -> Bound:
         return Bound(block.number, 1)
 
-    def is_last(self, block: Block) -> Bound:
+    def is_last(self, block: CacheBlock) -> Bound:
         return Bound(block.number * -1 + (self.count - 1), 1)
 
-    def is_last_piece(self, block: Block) -> Bound:
+    def is_last_piece(self, block: CacheBlock) -> Bound:
         return Bound(block.piece * -1 + (self.pieces - 1), 1)
 
 
-def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> BlockedSum:
+def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> BlockedReduction:
     """At most about `most` steps per block (0: all), in equal pieces of the innermost axis."""
     *outer, inner = axes or (Var("one", 1),)
     unroll = max(1, min(unroll, inner.extent))
@@ -118,10 +119,10 @@ def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> BlockedSum:
     if most and inner.extent > most:
         pieces = -(-whole // max(1, most // unroll))
         passes = -(-whole // pieces)
-        return BlockedSum(tuple(outer), (), inner, unroll, -(-whole // passes), passes)
+        return BlockedReduction(tuple(outer), (), inner, unroll, -(-whole // passes), passes)
     inside: list[Var] = []
     size = inner.extent
     while outer and (not most or size * outer[-1].extent <= most):
         size *= outer[-1].extent
         inside.insert(0, outer.pop())
-    return BlockedSum(tuple(outer), tuple(inside), inner, unroll, 1, whole)
+    return BlockedReduction(tuple(outer), tuple(inside), inner, unroll, 1, whole)

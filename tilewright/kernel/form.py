@@ -15,8 +15,14 @@ from tilewright.base.errors import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.layout import RowBlocks
-from tilewright.kernel.product_operands import Operands, narrow, of_floats, of_groups, of_taps
-from tilewright.kernel.quantised_operands import QuantisedProduct, of_blocks
+from tilewright.kernel.product_operands import (
+    Operands,
+    depthwise_operands,
+    float_operands,
+    integer_operands,
+    narrow,
+)
+from tilewright.kernel.quantised_operands import QuantisedProduct, quantised_product
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 
@@ -34,7 +40,7 @@ class Contraction(Form):
 
 
 @dataclass(frozen=True)
-class BlockContraction(Form):
+class QuantisedContraction(Form):
     """Sums of f32 products with weights that are stored as integers with scales."""
 
     weights: QuantisedProduct
@@ -45,7 +51,7 @@ class BlockContraction(Form):
 
 
 @dataclass(frozen=True)
-class ByteContraction(Form):
+class IntegerContraction(Form):
     """Sums of products of 8-bit or 16-bit integers whose operands are packed in groups.
 
     group:  elements of a group; a step of `operands.depth` is one group
@@ -90,7 +96,7 @@ class Attention(Form):
 
 
 @dataclass(frozen=True)
-class Ordering(Form):
+class TopK(Form):
     """The positions of the smallest integers of each row, in order.
 
     value: an element of the row, at the position `along`
@@ -132,7 +138,7 @@ class Windows(Form):
 
 
 @dataclass(frozen=True)
-class ByteWindows(Windows):
+class IntegerWindows(Windows):
     """A depthwise convolution of bytes; the weights of one channel are packed in groups of taps.
 
     narrow: sums of two byte products stay within 16 bits
@@ -179,22 +185,22 @@ def classify(kernel: Kernel) -> Form:
         return _elementwise(kernel)
     if kernel.stages[0].op == "order":
         (stage,) = kernel.stages
-        return Ordering(stage.value, *stage.axes, *stage.keep)
+        return TopK(stage.value, *stage.axes, *stage.keep)
     if any(s.keep for s in kernel.stages):
         return _attention(kernel)
-    floats = of_floats(kernel)
+    floats = float_operands(kernel)
     if floats is not None:
         return Contraction(floats)
-    quantised = of_blocks(kernel)
+    quantised = quantised_product(kernel)
     if quantised is not None:
-        return BlockContraction(quantised)
-    groups = of_groups(kernel)
+        return QuantisedContraction(quantised)
+    groups = integer_operands(kernel)
     if groups is not None:
         size = kernel.stages[0].axes[-1].extent
-        return ByteContraction(groups, size, narrow(kernel, groups))
-    windows, taps = _windows(kernel), of_taps(kernel)
+        return IntegerContraction(groups, size, narrow(kernel, groups))
+    windows, taps = _windows(kernel), depthwise_operands(kernel)
     if windows is not None and taps is not None:
-        return ByteWindows(**vars(windows), operands=taps, narrow=narrow(kernel, taps))
+        return IntegerWindows(**vars(windows), operands=taps, narrow=narrow(kernel, taps))
     return windows or _reduction(kernel)
 
 
@@ -206,7 +212,7 @@ def form_as(kernel: Kernel, kind: type[F]) -> F:
 def product(kernel: Kernel) -> Operands | None:
     """The operands of a matrix product, of numbers or of packed integers; None for other forms."""
     form = classify(kernel)
-    products = (Contraction, BlockContraction, ByteContraction)
+    products = (Contraction, QuantisedContraction, IntegerContraction)
     return form.operands if isinstance(form, products) else None
 
 
@@ -218,7 +224,7 @@ def even_keys(kernel: Kernel) -> int:
     return min((x.rows for x in layouts if isinstance(x, RowBlocks)), default=form.keys.extent)
 
 
-def in_halves(kernel: Kernel) -> bool:
+def rounds_to_f16(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to f16.
 
     That holds if its weights, or their scales, are f16 numbers and loose, or if its rows were
@@ -227,16 +233,16 @@ def in_halves(kernel: Kernel) -> bool:
     form = classify(kernel)
     if isinstance(form, Attention):
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))
-    if not isinstance(form, (Contraction, BlockContraction)):
+    if not isinstance(form, (Contraction, QuantisedContraction)):
         return False
-    if isinstance(form, BlockContraction) and kernel.buffers[form.operands.row.buffer].halves:
+    if isinstance(form, QuantisedContraction) and kernel.buffers[form.operands.row.buffer].halves:
         return True
-    weights = form.weights.scale if isinstance(form, BlockContraction) else form.operands.col
+    weights = form.weights.scale if isinstance(form, QuantisedContraction) else form.operands.col
     buffers = [kernel.buffers[x.buffer] for x in walk(weights) if isinstance(x, Load)]
     return bool(buffers) and all(b.halves and b.loose in ("f16", "i8") for b in buffers)
 
 
-def in_tf32(kernel: Kernel) -> bool:
+def rounds_to_tf32(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to TF32 (10 bits of the fraction): its
     weights are stored as f32, and are loose."""
     form = classify(kernel)

@@ -37,7 +37,7 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
     numbers_at,
 )
-from tilewright.kernel.thread_interpreter import Stepper, convert
+from tilewright.kernel.thread_interpreter import ThreadInterpreter, convert
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
     known = dict(zip((v.name for v in fn.scalars), values, strict=True))
     chosen = range(count) if tiles is None else tiles
     if fn.thread is None:
-        machine = Stepper(memory, known)
+        machine = ThreadInterpreter(memory, known)
         machine.block(fn.prologue)
         for tile in chosen:
             machine.vars[fn.tile.name] = tile
@@ -125,7 +125,7 @@ class _Shared:
             self.touched[place] = groups, wrote
 
 
-class _Thread(Stepper):
+class _Thread(ThreadInterpreter):
     """One of several threads.  Until the next barrier no other thread may access the elements that
     it writes."""
 

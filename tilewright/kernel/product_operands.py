@@ -67,7 +67,7 @@ class Operands:
         return all(stride(o.index, self.depth[-1]) == 1 for o in operands)
 
 
-def of_floats(kernel: Kernel) -> Operands | None:
+def float_operands(kernel: Kernel) -> Operands | None:
     """The roles in a sum of products of f32 that is stored as f32."""
     if kernel.product is None or kernel.dtype != F32 or not kernel.axes:
         return None
@@ -91,7 +91,7 @@ def of_floats(kernel: Kernel) -> Operands | None:
     return Operands(a, b, rows, n, outer, depth, panel)
 
 
-def of_groups(kernel: Kernel) -> Operands | None:
+def integer_operands(kernel: Kernel) -> Operands | None:
     """The roles in a sum of products of integers that are packed in groups.
 
     `row` and `col` point to whole groups: a step of `depth` is one.
@@ -120,7 +120,7 @@ def of_groups(kernel: Kernel) -> Operands | None:
     return Operands(a, b, rows, n, outer, depth)
 
 
-def of_taps(kernel: Kernel) -> Operands | None:
+def depthwise_operands(kernel: Kernel) -> Operands | None:
     """The roles in a depthwise convolution of bytes: windows, and weights packed in groups."""
     found = _factors(kernel)
     if found is None:

@@ -80,7 +80,7 @@ def _settled(e: Expr) -> Expr:
     return e
 
 
-def of_blocks(kernel: Kernel) -> QuantisedProduct | None:
+def quantised_product(kernel: Kernel) -> QuantisedProduct | None:
     """The roles in a sum of products of f32 with block-quantised weights, stored as f32."""
     if len(kernel.stages) != 1 or kernel.cols or not kernel.axes or kernel.dtype != F32:
         return None

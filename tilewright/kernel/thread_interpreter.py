@@ -70,7 +70,7 @@ def convert(value: Number, dtype: DType) -> Number:
     return wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
 
 
-class Stepper:
+class ThreadInterpreter:
     """One thread: its variables and registers, and the memory that it works on."""
 
     def __init__(self, buffers: list[list[Number]], known: Mapping[str, int]) -> None:

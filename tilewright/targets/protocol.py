@@ -50,7 +50,7 @@ class Variant(Protocol):
     """Code for one kind of devices, such as those with 15 vector registers and fused multiply-add.
 
     features: features that a host needs beyond the target's minimum
-    usual:    True if a bundle has this variant when the user names none
+    is_default: True if a bundle has this variant when the user names none
     """
 
     @property
@@ -60,7 +60,7 @@ class Variant(Protocol):
     def features(self) -> frozenset[str]: ...
 
     @property
-    def usual(self) -> bool: ...
+    def is_default(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ class Candidate:
     family: str = ""
 
 
-def setting(settings: Mapping[str, object], name: str, usual: T) -> T:
+def setting(settings: Mapping[str, object], name: str, default: T) -> T:
     """A setting of a target; it must have the same type as its default.  Raises UsageError."""
-    found = settings.get(name, usual)
-    if isinstance(found, type(usual)):
+    found = settings.get(name, default)
+    if isinstance(found, type(default)):
         return found
-    wanted = type(usual).__name__
+    wanted = type(default).__name__
     raise UsageError(
-        f"The setting {name} has another type than {wanted}", hint=f"Give it {usual}", found=found
+        f"The setting {name} has another type than {wanted}", hint=f"Give it {default}", found=found
     )
 
 

@@ -19,7 +19,7 @@ from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, identity, step
 from tilewright.kernel.extents import limited_first, points, scaled
-from tilewright.kernel.form import Ordering, classify
+from tilewright.kernel.form import TopK, classify
 from tilewright.kernel.index import Index, flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn, checks
 from tilewright.kernel.spec import Kernel, Stage
@@ -51,7 +51,7 @@ class PlainVariant:
 
     name: str
     features: frozenset[str] = frozenset()
-    usual: bool = True
+    is_default: bool = True
 
 
 class PlainTarget(ABC):
@@ -172,7 +172,7 @@ def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
 
 def lower(kernel: Kernel) -> TileFn:
     """Loops with one tile per point of the leading axes.  Reductions that keep axes use scratch."""
-    if isinstance(classify(kernel), Ordering):
+    if isinstance(classify(kernel), TopK):
         return scalar_top_k.lower(kernel)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)

@@ -1,6 +1,6 @@
 """The positions of a row's smallest integers in order (top-k), by one thread: a tournament tree.
 
-Input: a kernel of the form `Ordering`.  Output: the loop nest of one tile, which is a row.  A node
+Input: a kernel of the form `TopK`.  Output: the loop nest of one tile, which is a row.  A node
 holds the smallest of the 16 entries below it, with its position.  The root is the next result.
 Then only the nodes above that position are recomputed, from the entries that come later in the
 order.
@@ -17,7 +17,7 @@ from tilewright.base.dtypes import BOOL, I32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Call, Expr, IndexValue, Load, Reg, dtype_of, identity
 from tilewright.kernel.extents import limited_first, points
-from tilewright.kernel.form import Ordering, form_as
+from tilewright.kernel.form import TopK, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.spec import Kernel
@@ -29,7 +29,7 @@ FAN = 16
 def lower(kernel: Kernel) -> TileFn:
     """Loops with one tile for each row.  Work: n to build the tree, and 16 log n for each
     result."""
-    form = form_as(kernel, Ordering)
+    form = form_as(kernel, TopK)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)
     at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))
@@ -68,7 +68,7 @@ class _Tree:
     """
 
     b: Builder
-    form: Ordering
+    form: TopK
     at: Values
     counts: tuple[int, ...]
     first: int

@@ -54,12 +54,12 @@ class Strategy(Protocol[S, M]):
         """True if it can compute a kernel.  The other methods expect such a kernel."""
 
     def candidates(
-        self, kernel: Kernel, usual: Schedule, machine: M, search: Search, /
+        self, kernel: Kernel, default: Schedule, machine: M, search: Search, /
     ) -> Iterable[Candidate]:
         """Schedules worth trying, best expected first, each with its expected cost.
 
         Costs are part of this method, since a cost is relative to the others of its space.
-        usual: the kernel's default schedule
+        default: the kernel's default schedule
         """
 
     def lower(self, kernel: Kernel, schedule: S, /) -> TileFn:

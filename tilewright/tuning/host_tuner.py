@@ -49,7 +49,7 @@ R = TypeVar("R")
 K = TypeVar("K", contravariant=True)
 
 
-class OwnKernel(Protocol):
+class BundledKernel(Protocol):
     """A kernel of the bundle: its text in the server's form for candidates, and its arguments."""
 
     @property
@@ -67,7 +67,7 @@ class TunedModel(Protocol[K]):
     def time(self) -> float: ...
     def use(self, kernels: Mapping[int, K]) -> None: ...
     def profile(self) -> dict[int, float]: ...
-    def own(self, spec: int) -> OwnKernel | None: ...
+    def own(self, spec: int) -> BundledKernel | None: ...
     def flops(self, spec: int) -> int: ...
 
 
@@ -82,7 +82,7 @@ class TunedKernel(Generic[R]):
 
     spec: int
     kernel: Kernel
-    original: OwnKernel
+    original: BundledKernel
     share: float
     flops: int
     offer: Offer | None = None

@@ -54,12 +54,12 @@ def relink(
         )
     program = program_of(bundle)
     slots = slots_of(bundle, target.name, program.kernels)
-    usual = [target.schedule(slot.builds[device.variant]["schedule"]) for slot in slots]
-    changed = frozenset(n for n, schedule in winners.items() if schedule != usual[n])
+    current = [target.schedule(slot.builds[device.variant]["schedule"]) for slot in slots]
+    changed = frozenset(n for n, schedule in winners.items() if schedule != current[n])
     # A winner is linked as it was timed; other kernels share code between shapes.
     codes = [
         _code(
-            target, device.variant, kernel, winners[n] if n in changed else usual[n], n in changed
+            target, device.variant, kernel, winners[n] if n in changed else current[n], n in changed
         )
         for n, kernel in enumerate(program.kernels)
     ]

@@ -43,8 +43,8 @@ class LaunchEncoder:
         for step, places in zip(plan.steps, buffers, strict=True):
             begins = [place.begin for place in places]
             codes = self._usable_codes(step.kernel, tuple(at % WHOLE for at in begins))
-            *better, usual = (self._fields(code, len(found)) for code in codes)
-            found.append(usual | {"bytes": begins} | ({"better": better} if better else {}))
+            *better, default = (self._fields(code, len(found)) for code in codes)
+            found.append(default | {"bytes": begins} | ({"better": better} if better else {}))
         return found
 
     def _fields(self, code: Code, place: int) -> dict[str, object]:

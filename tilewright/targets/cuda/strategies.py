@@ -52,9 +52,9 @@ class TransposedTile(RegisterGemm):
     """
 
     def default(self, kernel: Kernel) -> RegisterGemmSchedule:
-        usual = super().default(kernel)
-        wide = (usual.x1, usual.y1, usual.threads) == WIDE_TILE
-        return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
+        default = super().default(kernel)
+        wide = (default.x1, default.y1, default.threads) == WIDE_TILE
+        return replace(default, x1=default.y1, y1=default.x1) if wide else default
 
 
 class TensorCores(MatrixGemm):

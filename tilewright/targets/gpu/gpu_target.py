@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
-from tilewright.kernel.form import Ordering, classify
+from tilewright.kernel.form import TopK, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.device_class import DeviceClass
@@ -94,9 +94,9 @@ class WorkgroupTarget(PlainTarget):
 
         fits: true if the step's buffers have the alignment that the loops need
         """
-        usual = self.default(code.kernel, self.variant.name)
-        further = self.defaults_with_features(code.kernel) if code.schedule == usual else ()
-        others = dict.fromkeys((usual, Plain()))
+        default = self.default(code.kernel, self.variant.name)
+        further = self.defaults_with_features(code.kernel) if code.schedule == default else ()
+        others = dict.fromkeys((default, Plain()))
         others.pop(code.schedule, None)
         made = (self.code(code.kernel, s) for s in others)
         found = []
@@ -129,7 +129,7 @@ class WorkgroupTarget(PlainTarget):
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         strategy = self.table.get(type(schedule))
-        if strategy is None or isinstance(classify(kernel), Ordering):
+        if strategy is None or isinstance(classify(kernel), TopK):
             return pointwise.lower_otherwise(kernel)
         return strategy.lower_any(kernel, schedule)
 
@@ -137,12 +137,12 @@ class WorkgroupTarget(PlainTarget):
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
         """The candidates of kernels that groups compute; any other kernel has only its default."""
-        first, usual = self.strategy_of(kernel), self.default(kernel, device.variant)
+        first, default = self.strategy_of(kernel), self.default(kernel, device.variant)
         if first is None:
-            return [Candidate(usual, "default", 0.0, 0, 0.0)]
+            return [Candidate(default, "default", 0.0, 0, 0.0)]
         search = Search(device.core, relaxation)
         asked = (first, *(s for s in self.alternatives if s.suits(kernel)))
         group = limits_of(device)
-        every = (c for s in asked for c in s.candidates(kernel, usual, group, search))
-        default, *others = (c for c in every if not self.lacking(c.schedule.features))
-        return [replace(default, mark="default"), *others]
+        every = (c for s in asked for c in s.candidates(kernel, default, group, search))
+        initial, *others = (c for c in every if not self.lacking(c.schedule.features))
+        return [replace(initial, mark="default"), *others]

@@ -55,7 +55,7 @@ class AnyStrategy(ABC):
 
     @abstractmethod
     def candidates(
-        self, kernel: Kernel, usual: Schedule, machine: WorkgroupLimits, search: Search
+        self, kernel: Kernel, default: Schedule, machine: WorkgroupLimits, search: Search
     ) -> Iterator[Candidate]:
         """The candidates of the space."""
 
@@ -109,7 +109,7 @@ class WorkgroupStrategy(Strategy[S, WorkgroupLimits], AnyStrategy):
         return schedule.objection(kernel)
 
     def candidates(
-        self, kernel: Kernel, usual: Schedule, machine: WorkgroupLimits, search: Search
+        self, kernel: Kernel, default: Schedule, machine: WorkgroupLimits, search: Search
     ) -> Iterator[Candidate]:
         """The candidates of the space.
 
@@ -141,17 +141,17 @@ def limits_of(device: DeviceClass) -> WorkgroupLimits:
 
 
 def nearest_schedules(
-    usual: S, settings: Mapping[str, Sequence[int]], fits: Callable[[S], bool]
+    default: S, settings: Mapping[str, Sequence[int]], fits: Callable[[S], bool]
 ) -> tuple[tuple[S, float], ...]:
     """The default schedule, then others with these settings, nearest first.  It serves kernels
     without a cost model."""
 
     def distance(s: S) -> float:
-        return sum(abs(log2(getattr(s, name) / getattr(usual, name))) for name in settings)
+        return sum(abs(log2(getattr(s, name) / getattr(default, name))) for name in settings)
 
     every_one = (dict(zip(settings, values, strict=True)) for values in every(*settings.values()))
-    found = {replace(usual, **chosen) for chosen in every_one} - {usual}
+    found = {replace(default, **chosen) for chosen in every_one} - {default}
     others = sorted(filter(fits, found), key=lambda s: (distance(s), str(s)))
     return tuple(
-        (s, float(UNUSUAL_COST ** distance(s))) for s in (usual, *others[: MOST_SCHEDULES - 1])
+        (s, float(UNUSUAL_COST ** distance(s))) for s in (default, *others[: MOST_SCHEDULES - 1])
     )

@@ -13,7 +13,7 @@ from tilewright.kernel.form import Attention, even_keys, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import SHORT, Machine, aligned, even, whole
-from tilewright.targets.simd.register_tiles import register_tile, usual_tiles
+from tilewright.targets.simd.register_tiles import register_tile, varied_tiles
 from tilewright.targets.simd.space_rules import Rules
 from tilewright.targets.simd.vectorize import LANES
 
@@ -71,8 +71,8 @@ def _together(kernel: Kernel, y1: int) -> int:
     return max(n for n in range(1, min(y1, together) + 1) if together % n == 0)
 
 
-def rules(kernel: Kernel, usual: AttentionSchedule, machine: Machine) -> AttentionRules:
-    return AttentionRules(kernel, usual, machine, form_as(kernel, Attention))
+def rules(kernel: Kernel, default: AttentionSchedule, machine: Machine) -> AttentionRules:
+    return AttentionRules(kernel, default, machine, form_as(kernel, Attention))
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class AttentionRules(Rules[AttentionSchedule]):
     heads: Attention
 
     def extended(self) -> Iterator[AttentionSchedule]:
-        d = self.usual
+        d = self.normal_default
         rows, keys = self.heads.m.extent, self.heads.keys.extent
-        for x0, y0 in usual_tiles(rows, keys, self.machine):
+        for x0, y0 in varied_tiles(rows, keys, self.machine):
             yield replace(d, x0=x0, y0=y0, x1=max(1, d.x1 // x0) * x0)
         for cache in ("", "k", "v", "kv"):
             yield replace(d, cache=cache)

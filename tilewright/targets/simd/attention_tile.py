@@ -12,7 +12,7 @@ from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.cache_blocks import Block, blocks
+from tilewright.kernel.cache_blocks import CacheBlock, blocks
 from tilewright.kernel.expr import Bound, Call, Expr, Load
 from tilewright.kernel.extents import (
     Number,
@@ -147,7 +147,7 @@ class AttentionTile:
     ) -> None:
         """Emits a register tile over the whole reduction; over keys, up to their run-time end."""
         if end is None:
-            whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
+            whole = CacheBlock(values, Index(), index(tile.blocks.whole), Index(), Index())
         else:
             whole = tile.blocks.whole_of(values, end, self.b)
         tile.tile(base, rows, Panel(panel, panel, cols), Index(), whole)

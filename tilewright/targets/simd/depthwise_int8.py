@@ -17,7 +17,7 @@ from itertools import product as combinations
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Values
 from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, interleave
-from tilewright.kernel.form import ByteWindows, form_as
+from tilewright.kernel.form import IntegerWindows, form_as
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.product_operands import Operands
@@ -57,7 +57,7 @@ def default(kernel: Kernel, machine: Machine) -> DepthwiseInt8Schedule:
     """Pixels share columns of taps; their code is unrolled, so units of large windows have
     fewer."""
     del machine
-    roles = form_as(kernel, ByteWindows).operands
+    roles = form_as(kernel, IntegerWindows).operands
     pixels = roles.outer[-1].extent if roles.outer else 1
     x0 = even(pixels, max(1, min(8, 128 // roles.steps)))
     work = x0 * roles.n.extent * roles.steps
@@ -65,9 +65,9 @@ def default(kernel: Kernel, machine: Machine) -> DepthwiseInt8Schedule:
 
 
 def rules(
-    kernel: Kernel, usual: DepthwiseInt8Schedule, machine: Machine
+    kernel: Kernel, default: DepthwiseInt8Schedule, machine: Machine
 ) -> UnitRules[DepthwiseInt8Schedule]:
-    return UnitRules(kernel, usual, machine, form_as(kernel, ByteWindows))
+    return UnitRules(kernel, default, machine, form_as(kernel, IntegerWindows))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Taps:
 
 def lower(kernel: Kernel, schedule: DepthwiseInt8Schedule) -> TileFn:
     """Tiles of x1 units (x0 pixels of one row each) by y1 channels, 8 channels at a time."""
-    form = form_as(kernel, ByteWindows)
+    form = form_as(kernel, IntegerWindows)
     return tiled(
         kernel, form, schedule, lambda b, x0: _TapUnit(b, kernel, form, x0, schedule, form)
     )
@@ -90,7 +90,7 @@ def lower(kernel: Kernel, schedule: DepthwiseInt8Schedule) -> TileFn:
 class _TapUnit(Unit):
     """Units of i32 sums."""
 
-    form: ByteWindows
+    form: IntegerWindows
 
     def _block(
         self, pixel: Index, count: int, channel: Index, channels: int, values: Values

@@ -70,10 +70,10 @@ def default_reduce(kernel: Kernel, machine: Machine) -> ReduceSchedule:
 
 
 def rules(
-    kernel: Kernel, usual: MapSchedule | ReduceSchedule, machine: Machine
+    kernel: Kernel, default: MapSchedule | ReduceSchedule, machine: Machine
 ) -> SpanRules[MapSchedule | ReduceSchedule]:
     *outer, last = [v.extent for v in _walked(kernel).rows]
-    return SpanRules(kernel, usual, machine, prod(outer) if prod(outer) > 1 else last)
+    return SpanRules(kernel, default, machine, prod(outer) if prod(outer) > 1 else last)
 
 
 def one_row(kernel: Kernel) -> bool:

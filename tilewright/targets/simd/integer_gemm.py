@@ -17,10 +17,10 @@ from functools import partial
 
 from tilewright.base.dtypes import I16, I32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.cache_blocks import Block
+from tilewright.kernel.cache_blocks import CacheBlock
 from tilewright.kernel.expr import Acc, Call, Const, Dot, Expr, Join, Load, PairSums, Reg
 from tilewright.kernel.extents import reduces
-from tilewright.kernel.form import ByteContraction, form_as
+from tilewright.kernel.form import IntegerContraction, form_as
 from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.spec import Kernel
@@ -51,7 +51,7 @@ def suits(kernel: Kernel) -> bool:
 
 def default(kernel: Kernel, machine: Machine) -> IntegerSchedule:
     """As for f32, but a dot product needs a register for its parts, and "wide" two per vector."""
-    form = form_as(kernel, ByteContraction)
+    form = form_as(kernel, IntegerContraction)
     roles, pair = form.operands, form.narrow
     per_vector = 2 if roles.col.dtype.size == 1 and not pair else 1
     rows, cols = roles.m.extent, roles.n.extent
@@ -69,9 +69,9 @@ def default(kernel: Kernel, machine: Machine) -> IntegerSchedule:
     return IntegerSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", dot=dot)
 
 
-def rules(kernel: Kernel, usual: IntegerSchedule, machine: Machine) -> IntegerRules:
-    form = form_as(kernel, ByteContraction)
-    return IntegerRules(kernel, usual, machine, form.operands, form.narrow)
+def rules(kernel: Kernel, default: IntegerSchedule, machine: Machine) -> IntegerRules:
+    form = form_as(kernel, IntegerContraction)
+    return IntegerRules(kernel, default, machine, form.operands, form.narrow)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class IntegerRules(ProductRules[IntegerSchedule]):
         return IntegerSchedule(tile.x0, tile.y0, tile.r0, tile.x1, tile.y1, tile.r1)
 
     def extended(self) -> Iterator[IntegerSchedule]:
-        d, lanes = self.usual, self.machine.lanes
+        d, lanes = self.normal_default, self.machine.lanes
         rows, _ = self.sizes
         kinds = ("pair", "wide") if self.narrow else (d.dot,)
         for x0 in range(1, min(rows, 8) + 1):
@@ -114,14 +114,14 @@ class IntegerRules(ProductRules[IntegerSchedule]):
 
 def lower(kernel: Kernel, schedule: IntegerSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0, blocks of r1 groups."""
-    form = form_as(kernel, ByteContraction)
-    make = partial(_DotMicro, narrow=form.narrow, dot=schedule.dot)
+    form = form_as(kernel, IntegerContraction)
+    make = partial(_DotMicrokernel, narrow=form.narrow, dot=schedule.dot)
     group = replace(form.operands.row, lanes=form.group)
     return tiled(kernel, schedule, replace(form.operands, row=group), LANES, make)
 
 
 @dataclass
-class _DotMicro(Microkernel):
+class _DotMicrokernel(Microkernel):
     """Register tiles of i32 sums; "wide" uses two registers per vector of 4 columns."""
 
     dtype = I32
@@ -163,7 +163,13 @@ class _DotMicro(Microkernel):
                     self.b.set(self._part(i, j, h).name, first)
 
     def _steps(
-        self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
+        self,
+        rows: TileRows,
+        panel: Panel,
+        block: CacheBlock,
+        inside: Values,
+        local: Index,
+        count: int,
     ) -> None:
         """Multiplies `count` groups of every row with the same groups of every column."""
         inner, col_load = self.blocks.inner, self.ops.col

@@ -16,7 +16,7 @@ from typing import ClassVar
 from tilewright.base.dtypes import F32, DType
 from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.cache_blocks import Block, BlockedSum
+from tilewright.kernel.cache_blocks import BlockedReduction, CacheBlock
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set
@@ -96,7 +96,7 @@ class Microkernel:
     kernel: Kernel
     ops: Operands
     lanes: int
-    blocks: BlockedSum
+    blocks: BlockedReduction
     x0: int
     y0: int
     count: Var
@@ -115,7 +115,7 @@ class Microkernel:
         first_panel: Index,
         panel: Index,
         slot: Index,
-        block: Block,
+        block: CacheBlock,
     ) -> None:
         """Emits the register tile (row, panel) of a tile, with its even share of the rows.
 
@@ -148,7 +148,7 @@ class Microkernel:
         self.b.choose((is_larger,), then, orelse)
 
     def _columns(
-        self, first: Index, rows: int, at: tuple[Index, Index], slot: Index, block: Block
+        self, first: Index, rows: int, at: tuple[Index, Index], slot: Index, block: CacheBlock
     ) -> None:
         base = self.b.let(first, "m")
         self._each_width(*at, lambda panel: self.tile(base, rows, panel, slot, block))
@@ -175,7 +175,7 @@ class Microkernel:
 
     # ---- one register tile -----------------------------------------------------------------------
 
-    def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
+    def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: CacheBlock) -> None:
         """Sums over the block, from zero or from the sums of the last block; then the store."""
         b, points = self.b, TileRows(self.b, self.ops, base, rows, block.values)
         if self.partial is None:
@@ -222,13 +222,13 @@ class Microkernel:
     def _sum(self, row: int, vec: int) -> Reg:
         return Reg(f"s{row}_{vec}", F32, self.lanes)
 
-    def _reduce(self, rows: TileRows, panel: Panel, block: Block) -> None:
+    def _reduce(self, rows: TileRows, panel: Panel, block: CacheBlock) -> None:
         self._each_step(
             block,
             lambda inside, local, steps: self._steps(rows, panel, block, inside, local, steps),
         )
 
-    def _each_step(self, block: Block, emit: Callable[[Values, Index, int], None]) -> None:
+    def _each_step(self, block: CacheBlock, emit: Callable[[Values, Index, int], None]) -> None:
         """The loops inside a block: emit(outer axes' values, first step, number of steps)."""
         split = self.blocks
         with nest(self.b, split.inside, block.values) as inside:
@@ -247,7 +247,13 @@ class Microkernel:
                 self.b.either(split.is_last_piece(block), lambda: emit(inside, at, split.rest))
 
     def _steps(
-        self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
+        self,
+        rows: TileRows,
+        panel: Panel,
+        block: CacheBlock,
+        inside: Values,
+        local: Index,
+        count: int,
     ) -> None:
         """Multiplies, for `count` steps from step `local` of the block, each row with each
         vector."""
@@ -282,7 +288,7 @@ class Microkernel:
 
     # ---- the column operand ----------------------------------------------------------------------
 
-    def stage(self, first: Index, count: Index, block: Block) -> None:
+    def stage(self, first: Index, count: Index, block: CacheBlock) -> None:
         """Copies the block's columns, `count` panels, into scratch memory, panel after panel.
 
         The reduction is the outer loop, since rows of B are contiguous in memory.
@@ -293,7 +299,13 @@ class Microkernel:
         )
 
     def _copy(
-        self, first: Index, count: Index, block: Block, inside: Values, local: Index, steps: int
+        self,
+        first: Index,
+        count: Index,
+        block: CacheBlock,
+        inside: Values,
+        local: Index,
+        steps: int,
     ) -> None:
         values = {**inside, self.blocks.inner: block.start + local}
         depth = stride(self.ops.col.index, self.blocks.inner) or 0

@@ -14,7 +14,7 @@ from math import prod
 from typing import TypeAlias, TypeVar
 
 from tilewright.base.errors import required
-from tilewright.kernel.cache_blocks import BlockedSum, blocks
+from tilewright.kernel.cache_blocks import BlockedReduction, blocks
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.product_operands import Operands
@@ -34,7 +34,7 @@ from tilewright.targets.simd import contraction, inner_product
 from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
 from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, unroll, whole
-from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, usual_tiles
+from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, varied_tiles
 from tilewright.targets.simd.space_rules import Rules
 
 #: The number of register tiles whose other settings are varied.
@@ -80,7 +80,7 @@ class ProductRules(Rules[S]):
         s = replace(s, x0=x0, y0=y0, x1=x1, y1=y1, r0=min(s.r0, inner))
         return replace(s, r1=s.r1 if s.r1 and self.split(s).count > 1 else 0)
 
-    def split(self, s: WalkSchedule) -> BlockedSum:
+    def split(self, s: WalkSchedule) -> BlockedReduction:
         return blocks(self.roles.depth, s.r0, s.r1)
 
     def waiting(self, s: WalkSchedule) -> int:
@@ -113,8 +113,8 @@ def lower(kernel: Kernel, schedule: Either) -> TileFn:
     return contraction.lower(kernel, schedule)
 
 
-def rules(kernel: Kernel, usual: Either, machine: Machine) -> ContractionRules:
-    return ContractionRules(kernel, usual, machine, form_as(kernel, Contraction).operands)
+def rules(kernel: Kernel, default: Either, machine: Machine) -> ContractionRules:
+    return ContractionRules(kernel, default, machine, form_as(kernel, Contraction).operands)
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class ContractionRules(ProductRules[Either]):
         )  # fmt: skip
 
     def extended(self) -> Iterator[Either]:
-        tiles = usual_tiles(*self.sizes, self.machine, self.roles.panel)
+        tiles = varied_tiles(*self.sizes, self.machine, self.roles.panel)
         bases = [walked(self.kernel, self.roles, tile, self.machine) for tile in tiles]
         yield from bases
-        if isinstance(self.usual, ContractionSchedule):
-            yield from self._varied(self.usual)
+        if isinstance(self.normal_default, ContractionSchedule):
+            yield from self._varied(self.normal_default)
         # The model does not count the memory traffic of many panels that are read side by side.
         wider = [base for base in bases[VARIED:] if base.y0 > bases[0].y0]
         for base in (*bases[:VARIED], *sorted(wider, key=lambda s: -s.x0 * s.y0)[:1]):

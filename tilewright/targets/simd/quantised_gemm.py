@@ -25,9 +25,9 @@ from math import gcd
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import of_kind, required
 from tilewright.kernel.builder import Values
-from tilewright.kernel.cache_blocks import Block
+from tilewright.kernel.cache_blocks import CacheBlock
 from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of, lanes_of
-from tilewright.kernel.form import BlockContraction, form_as
+from tilewright.kernel.form import QuantisedContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.quantised_operands import QuantisedProduct
@@ -57,7 +57,7 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class BlocksSchedule(WalkSchedule):
+class QuantisedSchedule(WalkSchedule):
     """Register tiles of f32 sums; `stage` converts columns to f32 in scratch memory first."""
 
     tag = "blocks"
@@ -65,7 +65,7 @@ class BlocksSchedule(WalkSchedule):
     lanes: int = 4
 
 
-def _fitting(s: BlocksSchedule, weights: QuantisedProduct) -> BlocksSchedule:
+def _fitting(s: QuantisedSchedule, weights: QuantisedProduct) -> QuantisedSchedule:
     """The schedule with passes that end where words and blocks end, and `stage` set where it must
     be.
 
@@ -81,10 +81,10 @@ def _fitting(s: BlocksSchedule, weights: QuantisedProduct) -> BlocksSchedule:
     return replace(s, r0=r0, stage=stage, r1=s.r1 if stage else 0)
 
 
-def default(kernel: Kernel, machine: Machine) -> BlocksSchedule:
-    weights = form_as(kernel, BlockContraction).weights
+def default(kernel: Kernel, machine: Machine) -> QuantisedSchedule:
+    weights = form_as(kernel, QuantisedContraction).weights
     rows, cols, depth = weights.operands.m.extent, weights.operands.n.extent, weights.k.extent
-    common = _fitting(BlocksSchedule(r0=STEPS, lanes=machine.lanes), weights)
+    common = _fitting(QuantisedSchedule(r0=STEPS, lanes=machine.lanes), weights)
     if rows <= FEW_ROWS and weights.size % LANES == 0 and weights.word > 1:
         y0 = machine.lanes * (4 if rows <= 2 else 2)
         span = even(-(-cols // y0), max(1, TILE_WORK // (rows * depth * y0)))
@@ -100,24 +100,24 @@ def default(kernel: Kernel, machine: Machine) -> BlocksSchedule:
     )  # fmt: skip
 
 
-def rules(kernel: Kernel, usual: BlocksSchedule, machine: Machine) -> BlocksRules:
-    weights = form_as(kernel, BlockContraction).weights
-    return BlocksRules(kernel, usual, machine, weights.operands, weights)
+def rules(kernel: Kernel, default: QuantisedSchedule, machine: Machine) -> QuantisedRules:
+    weights = form_as(kernel, QuantisedContraction).weights
+    return QuantisedRules(kernel, default, machine, weights.operands, weights)
 
 
 @dataclass(frozen=True)
-class BlocksRules(ProductRules[BlocksSchedule]):
+class QuantisedRules(ProductRules[QuantisedSchedule]):
     """Varies the method, the size of register tiles and the loops over them."""
 
     weights: QuantisedProduct
 
-    def made(self, tile: Tile) -> BlocksSchedule:
-        return BlocksSchedule(
+    def made(self, tile: Tile) -> QuantisedSchedule:
+        return QuantisedSchedule(
             tile.x0, tile.y0, tile.r0, tile.x1, tile.y1, tile.r1, lanes=self.machine.lanes
         )
 
-    def extended(self) -> Iterator[BlocksSchedule]:
-        d, rows = self.usual, self.sizes[0]
+    def extended(self) -> Iterator[QuantisedSchedule]:
+        d, rows = self.normal_default, self.sizes[0]
         tiles = register_tiles(*self.sizes, self.machine, vectors=VECTORS)
         for _, x0, y0 in tiles[:VARIED]:
             s = replace(d, x0=x0, y0=y0, stage=True)
@@ -134,27 +134,27 @@ class BlocksRules(ProductRules[BlocksSchedule]):
         for y1 in around(d.y1):
             yield replace(d, y1=y1)
 
-    def normal(self, s: BlocksSchedule) -> BlocksSchedule:
+    def normal(self, s: QuantisedSchedule) -> QuantisedSchedule:
         return self.walk(_fitting(s, self.weights))
 
-    def tiles(self, s: BlocksSchedule) -> int:
+    def tiles(self, s: QuantisedSchedule) -> int:
         return self.count(s.x1, s.y1)
 
-    def scratch(self, s: BlocksSchedule) -> int:
+    def scratch(self, s: QuantisedSchedule) -> int:
         staged = self.parts(s)[1] * self.split(s).points * s.y0 if s.stage else 0
         return self.waiting(s) + aligned(4 * staged)
 
 
-def lower(kernel: Kernel, schedule: BlocksSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: QuantisedSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0."""
-    weights = form_as(kernel, BlockContraction).weights
+    weights = form_as(kernel, QuantisedContraction).weights
     s = _fitting(schedule, weights)
-    make = partial(_BlockMicro, weights=weights)
+    make = partial(_QuantisedMicrokernel, weights=weights)
     return tiled(kernel, s, weights.operands, s.lanes, make, s.stage)
 
 
 @dataclass
-class _BlockMicro(Microkernel):
+class _QuantisedMicrokernel(Microkernel):
     """Register tiles whose columns are integers; `weights` describes their conversion to f32."""
 
     weights: QuantisedProduct = field(kw_only=True)
@@ -162,7 +162,13 @@ class _BlockMicro(Microkernel):
     # ---- staged ----------------------------------------------------------------------------------
 
     def _copy(
-        self, first: Index, count: Index, block: Block, inside: Values, local: Index, steps: int
+        self,
+        first: Index,
+        count: Index,
+        block: CacheBlock,
+        inside: Values,
+        local: Index,
+        steps: int,
     ) -> None:
         """Converts `steps` steps of every panel to f32 in scratch memory."""
         start = block.start + local
@@ -222,7 +228,7 @@ class _BlockMicro(Microkernel):
 
     # ---- direct ----------------------------------------------------------------------------------
 
-    def _reduce(self, rows: TileRows, panel: Panel, block: Block) -> None:
+    def _reduce(self, rows: TileRows, panel: Panel, block: CacheBlock) -> None:
         if self.staged is not None:
             super()._reduce(rows, panel, block)
             return

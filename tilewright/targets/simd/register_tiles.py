@@ -67,7 +67,7 @@ def tile_cycles(
     return round(cycles / (x * y), 2), (x + y) / (x * y)
 
 
-def usual_tiles(rows: int, cols: int, machine: Machine, panel: int = 1) -> list[tuple[int, int]]:
+def varied_tiles(rows: int, cols: int, machine: Machine, panel: int = 1) -> list[tuple[int, int]]:
     """(x0, y0) of register tiles worth trying, best first: some of each width."""
     tiles = register_tiles(rows, cols, machine, panel, WIDTHS)
     seen: Counter[int] = Counter()

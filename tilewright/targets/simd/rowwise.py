@@ -54,8 +54,8 @@ def default(kernel: Kernel, machine: Machine) -> RowwiseSchedule:
     return RowwiseSchedule(x1=rows_per_tile(kernel), r0=4 if few else 8, lanes=machine.lanes)
 
 
-def rules(kernel: Kernel, usual: RowwiseSchedule, machine: Machine) -> SpanRules[RowwiseSchedule]:
-    return SpanRules(kernel, usual, machine, prod(v.extent for v in kernel.rows))
+def rules(kernel: Kernel, default: RowwiseSchedule, machine: Machine) -> SpanRules[RowwiseSchedule]:
+    return SpanRules(kernel, default, machine, prod(v.extent for v in kernel.rows))
 
 
 def lower(kernel: Kernel, schedule: RowwiseSchedule) -> TileFn:

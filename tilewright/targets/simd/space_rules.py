@@ -37,7 +37,7 @@ class Rules(Generic[S]):
     machine: Machine
 
     @cached_property
-    def usual(self) -> S:
+    def normal_default(self) -> S:
         return self.normal(self.default)
 
     def lite(self, core: Core, relaxation: float = RELAXATION) -> Iterator[S]:
@@ -62,7 +62,7 @@ class Rules(Generic[S]):
         return 0
 
     def cost(self, s: S) -> float:
-        return distance(s, self.usual)
+        return distance(s, self.normal_default)
 
     def family(self, s: S) -> str:
         """The group of schedules with which this one's cost compares best."""

@@ -48,7 +48,7 @@ class SpanRules(Rules[P]):
     times: int = 1
 
     def extended(self) -> Iterator[P]:
-        d = self.usual
+        d = self.normal_default
         sums = [replace(d, r0=n) for n in (1, 2, 4, 8)] if isinstance(d, SumsSchedule) else [d]
         for s in sums:
             for x1 in (d.x1, *around(d.x1)):

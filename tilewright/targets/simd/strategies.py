@@ -94,11 +94,11 @@ class VectorStrategy(Generic[S]):
     otherwise: VectorStrategy[Any] | None = None
 
     def candidates(
-        self, kernel: Kernel, usual: Schedule, machine: Machine, search: Search, /
+        self, kernel: Kernel, default: Schedule, machine: Machine, search: Search, /
     ) -> Sequence[Candidate]:
-        if not isinstance(usual, self.kinds):
-            raise CompilerBug(f"it does not start with {usual}", kernel=kernel.name)
-        return candidates(self.rules(kernel, usual, machine), search)
+        if not isinstance(default, self.kinds):
+            raise CompilerBug(f"it does not start with {default}", kernel=kernel.name)
+        return candidates(self.rules(kernel, default, machine), search)
 
 
 #: Schedules of maps and of reductions.
@@ -155,7 +155,7 @@ CONTRACTION = VectorStrategy[product_space.Either](
     product_space.rules,
 )
 BLOCKS = VectorStrategy(
-    (quantised_gemm.BlocksSchedule,),
+    (quantised_gemm.QuantisedSchedule,),
     quantised_gemm.lower,
     quantised_gemm.default,
     quantised_gemm.rules,
@@ -167,12 +167,12 @@ ORDER = VectorStrategy((top_k.TopKSchedule,), top_k.lower, top_k.default, top_k.
 
 TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
     form.Contraction: CONTRACTION,
-    form.BlockContraction: BLOCKS,
-    form.ByteContraction: BYTES,
+    form.QuantisedContraction: BLOCKS,
+    form.IntegerContraction: BYTES,
     form.Attention: ATTENTION,
     form.Windows: WINDOWS,
-    form.ByteWindows: TAPS,
-    form.Ordering: ORDER,
+    form.IntegerWindows: TAPS,
+    form.TopK: ORDER,
     form.RowWise: ROWS,
     form.Reduction: REDUCE,
     form.Transposition: TRANSPOSE,

@@ -1,6 +1,6 @@
 """Top-k and sorting on one thread: the only schedule, and its loops (targets/scalar_top_k.py).
 
-Input: a kernel of the form `Ordering`. Output: its schedule and loops. Nothing is tuned.
+Input: a kernel of the form `TopK`. Output: its schedule and loops. Nothing is tuned.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def default(kernel: Kernel, machine: Machine) -> TopKSchedule:
     return TopKSchedule()
 
 
-def rules(kernel: Kernel, usual: TopKSchedule, machine: Machine) -> TopKRules:
-    return TopKRules(kernel, usual, machine)
+def rules(kernel: Kernel, default: TopKSchedule, machine: Machine) -> TopKRules:
+    return TopKRules(kernel, default, machine)
 
 
 def lower(kernel: Kernel, schedule: TopKSchedule) -> TileFn:

@@ -45,11 +45,11 @@ def default(kernel: Kernel, machine: Machine) -> TransposeSchedule:
 
 
 def rules(
-    kernel: Kernel, usual: TransposeSchedule, machine: Machine
+    kernel: Kernel, default: TransposeSchedule, machine: Machine
 ) -> SpanRules[TransposeSchedule]:
     extent = _axes(kernel)[0].extent
     others = prod(v.extent for v in kernel.axes[:-1]) // extent
-    return SpanRules(kernel, usual, machine, extent, BLOCK, others)
+    return SpanRules(kernel, default, machine, extent, BLOCK, others)
 
 
 def _axes(kernel: Kernel) -> list[Var]:

@@ -124,7 +124,7 @@ class UnitRules(Rules[U]):
     across: Windows
 
     def extended(self) -> Iterator[U]:
-        d = self.usual
+        d = self.normal_default
         yield from self.units()
         for x1 in around(d.x1):
             yield replace(d, x1=x1)
@@ -134,7 +134,7 @@ class UnitRules(Rules[U]):
     def units(self) -> Iterator[U]:
         """Units of other sizes."""
         for x0 in range(1, min(8, self.across.pixel.extent) + 1):
-            yield replace(self.usual, x0=x0)
+            yield replace(self.normal_default, x0=x0)
 
     def normal(self, s: U) -> U:
         x0 = min(s.x0, self.across.pixel.extent)
@@ -157,7 +157,7 @@ class WindowRules(UnitRules[WindowsSchedule]):
     def extended(self) -> Iterator[WindowsSchedule]:
         yield from super().extended()
         for r0 in (1, 2, self.across.taps):
-            yield replace(self.usual, r0=r0)
+            yield replace(self.normal_default, r0=r0)
 
     def units(self) -> Iterator[WindowsSchedule]:
         for s in super().units():
@@ -166,8 +166,8 @@ class WindowRules(UnitRules[WindowsSchedule]):
                     yield replace(s, y0=vectors * self.machine.lanes)
 
 
-def rules(kernel: Kernel, usual: WindowsSchedule, machine: Machine) -> WindowRules:
-    return WindowRules(kernel, usual, machine, form_as(kernel, Windows))
+def rules(kernel: Kernel, default: WindowsSchedule, machine: Machine) -> WindowRules:
+    return WindowRules(kernel, default, machine, form_as(kernel, Windows))
 
 
 def lower(kernel: Kernel, schedule: WindowsSchedule) -> TileFn:

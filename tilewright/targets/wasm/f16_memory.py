@@ -25,7 +25,7 @@ LARGEST = 65504.0
 NORMAL, ONE_HALF, BIAS = 0x38800000, 0x3F000000, 112 << 10
 
 
-def half_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
+def f16_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
     """The numbers as f32.  Sign, exponent and fraction move to their places in f32; the product
     corrects the exponent, and makes subnormal numbers normal."""
     if e.lanes == 1:
@@ -37,7 +37,7 @@ def half_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
     return op("f32x4.mul", op("v128.and", wide, b.i32x4(PARTS)), b.f32x4(EXPONENT))
 
 
-def half_store(b: FuncBuilder, value: Expr, lanes: int, valid: int, at: Expr, space: int) -> None:
+def f16_store(b: FuncBuilder, value: Expr, lanes: int, valid: int, at: Expr, space: int) -> None:
     """Rounds f32 to the nearest f16, ties to even, and stores the first `valid` lanes."""
     if lanes == 1:
         b.emit(Store("i32.store16", at, 0, _rounded(b, value), space))

@@ -23,7 +23,7 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
 from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import ir, mathlib
-from tilewright.targets.wasm.f16_memory import HALF, half_store
+from tilewright.targets.wasm.f16_memory import HALF, f16_store
 from tilewright.targets.wasm.function_builder import FuncBuilder
 from tilewright.targets.wasm.inline_indices import inline_indices
 from tilewright.targets.wasm.ir import (
@@ -114,7 +114,7 @@ class Lowering:
         value = self.values.value(s.value)
         if s.buffer in self.values.compact:
             address = self.values.address(s.buffer, s.index, HALF)
-            half_store(self.b, value, lanes, s.valid or lanes, address, s.buffer)
+            f16_store(self.b, value, lanes, s.valid or lanes, address, s.buffer)
             return
         address = self.values.address(s.buffer, s.index, dtype.size)
         space = self.values.space(s.buffer)
@@ -125,7 +125,7 @@ class Lowering:
         elif lanes == 8:
             self.b.emit(Store("v128.store64_lane", address, 0, value, space, 0))
         elif dtype.size == 2:
-            self.store_halves(space, address, value, s.valid or lanes)
+            self.store_f16(space, address, value, s.valid or lanes)
         elif dtype.size == 4:
             self.store_words(space, address, value, s.valid or lanes)
         else:
@@ -141,7 +141,7 @@ class Lowering:
             name = f"v128.store{32 * words}_lane"
             self.b.emit(Store(name, at, 0, vector, space, lane // words))
 
-    def store_halves(self, space: int, address: Expr, value: Expr, valid: int) -> None:
+    def store_f16(self, space: int, address: Expr, value: Expr, valid: int) -> None:
         value = self.b.vec(value)
         narrow = self.b.vec(op("i16x8.narrow_i32x4_s", value, value))
         if valid == 4:

@@ -20,7 +20,7 @@ from tilewright.kernel.tree import read_by
 from tilewright.targets.wasm import dot_products, mathlib
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.control_words import report_out_of_range
-from tilewright.targets.wasm.f16_memory import HALF, half_load
+from tilewright.targets.wasm.f16_memory import HALF, f16_load
 from tilewright.targets.wasm.function_builder import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
@@ -195,7 +195,7 @@ class ValueLowering:
 
     def load(self, e: k.Load, splat: bool = False) -> Expr:
         if e.buffer in self.compact:
-            return half_load(self.b, e, self.address(e.buffer, e.index, HALF), self.space(e.buffer))
+            return f16_load(self.b, e, self.address(e.buffer, e.index, HALF), self.space(e.buffer))
         address = self.address(e.buffer, e.index, e.dtype.size, splat)
         if e.lanes == 1:
             return Load(LOADS[e.dtype], address, 0, self.space(e.buffer))

@@ -29,7 +29,7 @@ class WasmVariant:
     engine: str = ""
 
     @property
-    def usual(self) -> bool:
+    def is_default(self) -> bool:
         """True if bundles include it when the user names no variants."""
         return not self.engine
 

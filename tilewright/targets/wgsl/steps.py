@@ -94,8 +94,8 @@ class Steps:
                     limit=MOST,
                 )
             codes = self._usable_codes(step.kernel, bound.whole)
-            *better, usual = (self._fields(code, bound, len(found)) for code in codes)
-            found.append(usual | bound.fields | ({"better": better} if better else {}))
+            *better, default = (self._fields(code, bound, len(found)) for code in codes)
+            found.append(default | bound.fields | ({"better": better} if better else {}))
         for join in joined:
             steps = slice(join.steps.start, join.steps.stop)
             bound = Bindings([*chain.from_iterable(buffers[steps])])

@@ -12,7 +12,7 @@ from math import ceil, gcd
 
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32
-from tilewright.kernel.form import Attention, classify, form_as, in_halves
+from tilewright.kernel.form import Attention, classify, form_as, rounds_to_f16
 from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.loops import MatrixUnit, Scratch
 from tilewright.kernel.spec import F16_VECTOR, Kernel
@@ -231,7 +231,7 @@ LEAST_ROWS = 16
 
 def suits_matrix_units(kernel: Kernel) -> bool:
     """True for attention of many rows whose operands may be rounded to f16 and load as vectors."""
-    if not is_attention_of_fixed_size(kernel) or not in_halves(kernel):
+    if not is_attention_of_fixed_size(kernel) or not rounds_to_f16(kernel):
         return False
     form = form_as(kernel, Attention)
     sides = (form.q, form.depth), (form.k, form.depth), (form.v, form.n)

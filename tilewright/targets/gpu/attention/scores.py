@@ -25,7 +25,7 @@ from tilewright.kernel.expr import (
     Reg,
     lanes_of,
 )
-from tilewright.kernel.form import Attention, in_halves
+from tilewright.kernel.form import Attention, rounds_to_f16
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
@@ -54,13 +54,13 @@ def normaliser(kernel: Kernel, total: Expr) -> Expr:
     # A row without a finite score gives exp(-inf - -inf), as specified; any other sum is at least
     # 1.
     none = Call("eq", (total, Const(0.0, F32)), BOOL)
-    found = Reciprocal(total) if in_halves(kernel) else total
+    found = Reciprocal(total) if rounds_to_f16(kernel) else total
     return Call("where", (none, Const(float("nan"), F32), found), F32)
 
 
 def stored_value(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
     """The value that is stored for a column.  scaled: the result of `normaliser`"""
-    if not in_halves(kernel):
+    if not rounds_to_f16(kernel):
         return _with({form.total: scaled, form.context: context}, kernel.value, at)
 
     def times(e: Expr) -> Expr:

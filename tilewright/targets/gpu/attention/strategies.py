@@ -138,7 +138,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[AttentionSomeRowsSchedule, float], ...]:
         """At most `MOST_SCHEDULES` schedules: the default, then those nearest to it."""
-        form, usual = form_as(kernel, Attention), self.default(kernel)
+        form, default = form_as(kernel, Attention), self.default(kernel)
 
         def fits(s: AttentionSomeRowsSchedule) -> bool:
             if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(
@@ -148,7 +148,7 @@ class AttentionSomeRows(DefaultWorkgroupStrategy[AttentionSomeRowsSchedule]):
             within = s.threads <= group.threads and s.shared(kernel) <= group.shared
             return within and not s.objection(kernel)
 
-        return nearest_schedules(usual, SOME_ROWS_SETTINGS, fits)
+        return nearest_schedules(default, SOME_ROWS_SETTINGS, fits)
 
     def traffic(self, kernel: Kernel, schedule: AttentionSomeRowsSchedule) -> tuple[int, float]:
         form = form_as(kernel, Attention)

@@ -13,7 +13,7 @@ from math import ceil
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, DType
 from tilewright.kernel.expr import Expr, Load
-from tilewright.kernel.form import ByteContraction, classify
+from tilewright.kernel.form import IntegerContraction, classify
 from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
@@ -124,7 +124,7 @@ class BlockLayout:
 def operand_layouts(kernel: Kernel) -> tuple[OperandLayout, OperandLayout] | None:
     """The layouts of both operands of a product; None if one of them cannot be copied directly."""
     ops, form = operands(kernel), classify(kernel)
-    axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
+    axis = kernel.stages[0].axes[-1] if isinstance(form, IntegerContraction) else None
     indices = ProductIndices(ops, {})
     rows = _operand_layout(kernel, ops.row, axis, indices.rows(1, Index(), 0))
     columns = _operand_layout(kernel, ops.col, axis, indices.columns(1, Index(), 0))

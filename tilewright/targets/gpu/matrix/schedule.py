@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16, F32, I8, I32, U8, DType
-from tilewright.kernel.form import BlockContraction, classify, in_tf32
+from tilewright.kernel.form import QuantisedContraction, classify, rounds_to_tf32
 from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
@@ -69,7 +69,7 @@ class MatrixTypes:
 
 
 def _of_tf32(kernel: Kernel) -> bool:
-    return is_f32_product(kernel, in_tf32)
+    return is_f32_product(kernel, rounds_to_tf32)
 
 
 #: By `MatrixGemmSchedule.types`, which is also the middle of a feature's name.
@@ -235,7 +235,7 @@ class MatrixGemmSchedule(Schedule):
             depth = f"{LINE_BYTES} bytes of the depth in a block"
             return f"warp groups have stages, no slices, and {depth}"
         form = classify(kernel)
-        if isinstance(form, BlockContraction) and self.depth % form.weights.together:
+        if isinstance(form, QuantisedContraction) and self.depth % form.weights.together:
             return f"r1 * k is a multiple of the {form.weights.together} weights read at a time"
         most = LARGER_SHARED_SIZES if self.stages > 1 else SHARED_SIZES
         return limit_objection(self.threads, self.shared, most[-1])

@@ -18,7 +18,7 @@ from itertools import product as every
 from math import ceil
 
 from tilewright.base.dtypes import F16
-from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.form import QuantisedContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cost_figures import MATRIX_UNIT_COSTS
@@ -85,7 +85,7 @@ class MatrixGemm(WorkgroupStrategy[MatrixGemmSchedule]):
             _unit(found[0][0]): [s for s, _ in found] for found in ranked_by_unit(kernel) if found
         }
         units = [unit for unit in ranked if unit in COMMON_UNITS]
-        few_bits = isinstance(classify(kernel), BlockContraction)
+        few_bits = isinstance(classify(kernel), QuantisedContraction)
         if few_bits and ranked.get(FEW_BITS_UNIT) and ranked[FEW_BITS_UNIT][0].slices == 1:
             units = [FEW_BITS_UNIT, *units]
         # Devices with less shared memory get a default, too.

@@ -12,7 +12,7 @@ from math import log2
 
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.errors import required
-from tilewright.kernel.form import Ordering, classify
+from tilewright.kernel.form import TopK, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import scalar_lowering
@@ -92,7 +92,7 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
         """The default, then other numbers of threads, without and with subgroups.  The expected
         cost is lower with subgroups and near the default number of threads."""
         same = lower_row_reductions(kernel)
-        usual = (
+        default = (
             WorkgroupReductionSchedule()
             if same is None
             else WorkgroupReductionSchedule(same.threads)
@@ -100,11 +100,12 @@ class WorkgroupReduction(DefaultWorkgroupStrategy[WorkgroupReductionSchedule]):
         every_one = (
             WorkgroupReductionSchedule(threads, width)
             for threads, width in product(THREADS, (0, *SUBGROUP_SIZES))
-            if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
+            if threads <= group.threads
+            and (same is None or (threads, width) != (default.threads, 0))
         )
 
         def cost(s: WorkgroupReductionSchedule) -> float:
-            far = abs(log2(s.threads / usual.threads))
+            far = abs(log2(s.threads / default.threads))
             return float(
                 UNUSUAL_COST ** (far + (0 if s.width else 1) + (s.width != core.warp_width))
             )
@@ -153,6 +154,6 @@ VECTOR_MAP, WORKGROUP_REDUCTION, SINGLE = VectorMap(), WorkgroupReduction(), Sin
 
 def lower_otherwise(kernel: Kernel) -> TileFn:
     """The loop nest of one tile of a kernel that no strategy suits."""
-    if isinstance(classify(kernel), Ordering):
+    if isinstance(classify(kernel), TopK):
         return top_k.lower(kernel)
     return f16_copy.lower(kernel) or lower_row_reductions(kernel) or scalar_lowering.lower(kernel)

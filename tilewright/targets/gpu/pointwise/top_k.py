@@ -1,6 +1,6 @@
 """The positions of a row's smallest integers in sorted order, by a workgroup (top-k).
 
-Input: a kernel of the form `Ordering`. Output: the loop nest of one tile, which is one row. Three
+Input: a kernel of the form `TopK`. Output: the loop nest of one tile, which is one row. Three
 parts have barriers between them:
 
     bound:   finds the largest wanted number, two bits at a time, by counting
@@ -30,7 +30,7 @@ from tilewright.kernel.expr import (
     identity,
 )
 from tilewright.kernel.extents import limited_first, points
-from tilewright.kernel.form import Ordering, form_as
+from tilewright.kernel.form import TopK, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
@@ -48,7 +48,7 @@ DIGIT_VALUES = 4
 
 def lower(kernel: Kernel) -> TileFn:
     """Loops with a tile for each row."""
-    form = form_as(kernel, Ordering)
+    form = form_as(kernel, TopK)
     length = form.along.extent
     threads = min(MOST_ROW_THREADS, max(LEAST_ROW_THREADS, 1 << (length - 1).bit_length() - 1))
     rows = limited_first(kernel, kernel.rows)
@@ -72,7 +72,7 @@ class _Row:
 
     b: Builder
     kernel: Kernel
-    form: Ordering
+    form: TopK
     at: Values
 
     @property

@@ -125,14 +125,14 @@ def _fastest(kernel: Kernel, make: Callable[..., RegisterGemmSchedule]) -> Regis
 
 @lru_cache(maxsize=64)
 def cached_tiles_around(
-    kernel: Kernel, usual: RegisterGemmSchedule, core: Core, group: WorkgroupLimits
+    kernel: Kernel, default: RegisterGemmSchedule, core: Core, group: WorkgroupLimits
 ) -> tuple[tuple[RegisterGemmSchedule, float], ...]:
     """The tiles of f32 around a default, kept because several strategies ask for them."""
-    return tiles_around(kernel, usual, core, group)
+    return tiles_around(kernel, default, core, group)
 
 
 def tiles_around(
-    kernel: Kernel, usual: G, core: Core, group: WorkgroupLimits
+    kernel: Kernel, default: G, core: Core, group: WorkgroupLimits
 ) -> tuple[tuple[G, float], ...]:
     """At most `MOST_SCHEDULES` with their costs: the default, then the others, best expected
     first."""
@@ -143,19 +143,19 @@ def tiles_around(
         return within and not s.objection(kernel)
 
     def expected(s: RegisterGemmSchedule) -> float:
-        unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
+        unusual = sum(getattr(s, name) != getattr(default, name) for name in SETTINGS)
         return cost(s, sizes, core) * float(UNUSUAL_COST**unusual)
 
     def rank(s: RegisterGemmSchedule) -> tuple[float, str]:
         return expected(s), str(s)
 
-    shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
-    varied = [v for s in (usual, *shapes[:VARIED_SHAPES]) for v in _varied(s)]
+    shapes = sorted(filter(fits, _shapes(default, sizes)), key=rank)
+    varied = [v for s in (default, *shapes[:VARIED_SHAPES]) for v in _varied(s)]
     walked = (_with_band(s, sizes) for s in (*varied, *shapes))
     found = dict.fromkeys(filter(fits, walked))
-    for same in (usual, _with_band(usual, sizes)):
+    for same in (default, _with_band(default, sizes)):
         found.pop(same, None)
-    chosen = (usual, *sorted([*found][: MOST_SCHEDULES - 1], key=rank))
+    chosen = (default, *sorted([*found][: MOST_SCHEDULES - 1], key=rank))
     return tuple((s, expected(s)) for s in chosen)
 
 
@@ -200,10 +200,10 @@ def _flight(threads: int, registers: int, shared: int, core: Core, most: float) 
     return lanes * min(1.0, max(min(*room, most), 0.25) * threads / WORD_COSTS.busy_threads)
 
 
-def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
+def _shapes(default: G, sizes: Sizes) -> Iterator[G]:
     """Every tile of the ranges, with default settings, that is less than twice as large as the
     product."""
-    slices = sorted({1, usual.slices})
+    slices = sorted({1, default.slices})
     for x0, y0, x1, y1, r1, parts in every(
         REGISTER_TILE_SIDES, REGISTER_TILE_SIDES, TILE_ROWS, TILE_COLUMNS, BLOCK_STEPS, slices
     ):
@@ -211,8 +211,8 @@ def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
             sizes.cols, TILE_COLUMNS[0]
         )
         if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, BLOCK_STEPS[0]):
-            r0 = gcd(usual.r0, r1 // parts)
-            shape = replace(usual, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
+            r0 = gcd(default.r0, r1 // parts)
+            shape = replace(default, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
             yield replace(shape, slices=parts)
 
 

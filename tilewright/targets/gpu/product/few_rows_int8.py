@@ -40,7 +40,7 @@ from tilewright.kernel.expr import (
     Subvector,
     lanes_of,
 )
-from tilewright.kernel.form import BlockContraction, form_as
+from tilewright.kernel.form import QuantisedContraction, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
@@ -78,7 +78,7 @@ class _RoundedRowsTile:
     def __init__(self, chain: Chain, s: FewRowsInt8Schedule) -> None:
         self.tile, self.s = FewRowsTile(chain, s, scaled_rows_of), s
         self.b, self.rows = self.tile.b, self.tile.rows
-        self.centred = form_as(chain.last, BlockContraction).weights.centred
+        self.centred = form_as(chain.last, QuantisedContraction).weights.centred
         self.units, self.steps = s.units(chain.last), self.tile.indices[0].ops.steps
         #: Numbers of the shared areas: of bytes, and of scales and sums.
         self.bytes, self.numbers = range(chain.area, chain.area + 2)

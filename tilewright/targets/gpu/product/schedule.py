@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 from tilewright.base.abi import WORD_BYTES
 from tilewright.base.dtypes import F16
-from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
+from tilewright.kernel.form import IntegerContraction, QuantisedContraction, classify, rounds_to_f16
 from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import fixed_product, operands, stage_operands, tile_of
@@ -85,7 +85,7 @@ class RegisterGemmSchedule(Schedule):
         if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
             return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
         form = classify(kernel)
-        if isinstance(form, BlockContraction) and self.r1 % form.weights.together:
+        if isinstance(form, QuantisedContraction) and self.r1 % form.weights.together:
             return f"r1 is a multiple of the {form.weights.together} weights read at a time"
         return limit_objection(self.threads, self.shared)
 
@@ -168,7 +168,7 @@ class IntegerGemmSchedule(RegisterGemmSchedule):
 def is_int8_product(kernel: Kernel) -> bool:
     """True for products of bytes whose extents are fixed and which cannot trap."""
     form = classify(kernel)
-    if not isinstance(form, ByteContraction) or form.group != BYTES_PER_STEP or kernel.extents:
+    if not isinstance(form, IntegerContraction) or form.group != BYTES_PER_STEP or kernel.extents:
         return False
     return form.operands.n.extent >= LANES and not may_trap(kernel)
 
@@ -197,7 +197,7 @@ class F16GemmSchedule(RegisterGemmSchedule):
 
 def may_round_to_f16(kernel: Kernel) -> bool:
     """True for products of f32 whose operands may be rounded to f16."""
-    return is_f32_product(kernel, in_halves)
+    return is_f32_product(kernel, rounds_to_f16)
 
 
 def is_f32_product(kernel: Kernel, allowed: Callable[[Kernel], bool]) -> bool:
@@ -297,7 +297,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
 def may_round_to_int8(kernel: Kernel) -> bool:
     """True for products with 4-bit weights whose other operand may be rounded to i8."""
     form = classify(kernel)
-    if not isinstance(form, BlockContraction):
+    if not isinstance(form, QuantisedContraction):
         return False
     weights = form.weights
     loose = bool(weights.scales) and all(kernel.buffers[n].loose == "i8" for n in weights.scales)

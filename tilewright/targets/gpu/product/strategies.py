@@ -223,9 +223,11 @@ class F16Gemm(WorkgroupStrategy[F16GemmSchedule]):
         self, kernel: Kernel, core: Core, group: WorkgroupLimits
     ) -> tuple[tuple[F16GemmSchedule, float], ...]:
         """The best expected schedules of an f32 product, with long blocks that are unrolled."""
-        usual = fastest(kernel, F16GemmSchedule)
-        long = replace(usual, r0=F16_BLOCK_STEPS // usual.slices, r1=F16_BLOCK_STEPS, ahead=False)
-        found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
+        default = fastest(kernel, F16GemmSchedule)
+        long = replace(
+            default, r0=F16_BLOCK_STEPS // default.slices, r1=F16_BLOCK_STEPS, ahead=False
+        )
+        found = tiles_around(kernel, default if long.objection(kernel) else long, core, group)
         return tuple((s, cost / F16_SPEED) for s, cost in found[:F16_CANDIDATES])
 
     def traffic(self, kernel: Kernel, schedule: F16GemmSchedule) -> tuple[int, float]:

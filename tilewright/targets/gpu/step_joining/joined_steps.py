@@ -71,11 +71,14 @@ def joined_loops(
     codes: the codes of each step, best first
     """
     if join.chain is None:
-        usual = [each[-1] for each in codes]
-        if not all(horizontal_fusion.suits(code.loops) for code in usual):
+        default = [each[-1] for each in codes]
+        if not all(horizontal_fusion.suits(code.loops) for code in default):
             return []
         return [
-            (horizontal_fusion.fuse_horizontally([code.loops for code in usual]), usual[0].schedule)
+            (
+                horizontal_fusion.fuse_horizontally([code.loops for code in default]),
+                default[0].schedule,
+            )
         ]
     found: list[tuple[TileFn, Schedule]] = []
     for code in codes[-1]:

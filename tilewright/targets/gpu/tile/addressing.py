@@ -11,7 +11,7 @@ from math import ceil, gcd, prod
 
 from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.form import BlockContraction, Contraction, classify, product
+from tilewright.kernel.form import Contraction, QuantisedContraction, classify, product
 from tilewright.kernel.gathers import may_trap
 from tilewright.kernel.index import Index, multi_index, unflatten
 from tilewright.kernel.product_operands import Operands
@@ -32,7 +32,7 @@ def fixed_product(kernel: Kernel) -> Operands | None:
     wait for it at a barrier.
     """
     form = classify(kernel)
-    if not isinstance(form, (Contraction, BlockContraction)) or kernel.extents:
+    if not isinstance(form, (Contraction, QuantisedContraction)) or kernel.extents:
         return None
     return None if may_trap(kernel) else form.operands
 

@@ -34,7 +34,7 @@ from tilewright.kernel.expr import (
     Reg,
     dtype_of,
 )
-from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.form import QuantisedContraction, classify
 from tilewright.kernel.index import Index, Var, are_adjacent, index, is_multiple
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.loops import Barrier, Scratch
@@ -414,7 +414,7 @@ def column_operand(
     """The column operand in its memory layout; panels wider than `widest` columns count as rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
-    if isinstance(form, BlockContraction):
+    if isinstance(form, QuantisedContraction):
         return QuantisedOperand.of(b, operand_tile, form.weights, padded=padded, panel=panel)
     return FloatOperand.of(b, operand_tile, ops.col, padded=padded, panel=panel)
 
