@@ -342,10 +342,10 @@ def assemble(
     with clock.stage("plan"):
         if options.halves:
             plans = [_rounding(plan) for plan in plans]
-        halves = all(target(name).facts.halves for name in options.targets)
+        f16 = all(target(name).facts.f16_memory for name in options.targets)
         grows = all(target(name).facts.grows for name in options.targets)
         program, tensors = program_of(
-            plans, options.states, options.extents, halves, options.compact_states,
+            plans, options.states, options.extents, f16, options.compact_states,
             options.growth if grows else None,
         )  # fmt: skip
     made = {n: _made(target(n), program, options, clock) for n in options.targets}

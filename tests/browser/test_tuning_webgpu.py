@@ -156,7 +156,7 @@ def test_weights_in_halves(visit: Visit, tmp_path: Path) -> None:
     folder = tmp_path / "halves"
     write(compile_model(load(halves.model()), Options(targets=("wgsl",))).contents, folder)
     known = GpuKernels(folder)
-    spec = next(n for n in known.specs() if any(b.halves for b in known.kernels[n].buffers))
+    spec = next(n for n in known.specs() if any(b.as_f16 for b in known.kernels[n].buffers))
     sent = [*known.others(spec, 2), known.wrong("value", spec)]
     given = {name: value.ravel().tolist() for name, value in halves.inputs().items()}
     with serving({"halves": folder}) as site:

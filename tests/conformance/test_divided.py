@@ -32,7 +32,7 @@ def test_rows_of_any_size(host_name: str, run_bundle: RunBundle, bundle_of: Bund
     x[: len(SIZES)] *= np.array(SIZES, np.float32)[:, None]
     names = [step.kernel for step in open_bundle(path).manifest.plans[0].steps]
     divides = any(name.startswith("divide_") for name in names)
-    assert divides == target(TARGETS[host_name]).facts.halves
+    assert divides == target(TARGETS[host_name]).facts.f16_memory
     found = run_bundle(path, {"x": x})["y"]
     w = evaluate([weight_of((DEPTH, COLUMNS), 0, 4)])[0].astype(np.float64)
     want, last = -(x.astype(np.float64) @ w), len(SIZES) - 1

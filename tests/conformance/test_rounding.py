@@ -57,7 +57,7 @@ def test_rows_are_rounded_once(host_name: str, run_bundle: RunBundle, bundle_of:
     x = np.random.default_rng(4).standard_normal((ROWS, DEPTH), np.float32)
     x[1, : len(SPECIAL)] = SPECIAL
     read = x
-    if target(TARGETS[host_name]).facts.halves:
+    if target(TARGETS[host_name]).facts.f16_memory:
         read = x.astype(np.float16).astype(np.float32)
         steps = [step.kernel for step in open_bundle(path).manifest.plans[0].steps]
         assert sum(name.startswith("round_") for name in steps) == 1

@@ -84,7 +84,7 @@ def some_for_each_unit(space: Space, kernel: Kernel, kind: type[Schedule], types
 
 def on_cpu(code: Code, buffers: list[np.ndarray]) -> None:
     """Runs CUDA's text by the system's compiler of C++; vectors may reach beyond an end."""
-    kinds = [np.float16 if b.halves else b.dtype.numpy for b in code.kernel.buffers]
+    kinds = [np.float16 if b.as_f16 else b.dtype.numpy for b in code.kernel.buffers]
     arrays = [np.zeros(len(x) + 16, kind) for x, kind in zip(buffers, kinds, strict=True)]
     for array, given in zip(arrays, buffers, strict=True):
         array[: given.size] = given

@@ -97,7 +97,7 @@ class _Checker:
 
     def stored(self, buffer: int, read: DType) -> DType:
         """The type of a buffer's elements as a read may have them: halves widened, or not."""
-        halves = buffer < len(self.fn.buffers) and self.fn.buffers[buffer].halves
+        halves = buffer < len(self.fn.buffers) and self.fn.buffers[buffer].as_f16
         return read if halves and read == F16 else self.dtype(buffer)
 
     def dtype(self, buffer: int) -> DType:

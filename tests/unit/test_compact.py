@@ -30,7 +30,7 @@ FINITE = BITS.view(np.float16)[np.isfinite(BITS.view(np.float16))]
 
 def copy(size: int) -> Kernel:
     axis = Var("a", size)
-    buffers = (Buffer(F32, size), Buffer(F32, size, halves=True, compact=True))
+    buffers = (Buffer(F32, size), Buffer(F32, size, as_f16=True, compact=True))
     return Kernel("copy", (axis,), (), Load(1, index(axis), F32), index(axis), buffers)
 
 

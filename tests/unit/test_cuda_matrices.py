@@ -101,7 +101,7 @@ def kernel_of(graph: Graph) -> Kernel:
 def _halved(kernel: Kernel) -> Kernel:
     found = operands(kernel)
     weights = kernel.buffers[found.col.buffer]
-    return reading_f16(kernel, found.row.buffer) if weights.halves else kernel
+    return reading_f16(kernel, found.row.buffer) if weights.as_f16 else kernel
 
 
 def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixGemmSchedule:

@@ -51,7 +51,7 @@ def test_what_the_host_reads_is_f32() -> None:
     wide = set(range(len(made.program.tensors))) - set(halved)
     assert len(wide) == 1
     readers = [
-        kernel.buffers[n].halves
+        kernel.buffers[n].as_f16
         for plan in made.program.plans
         for step in plan.steps
         for n, access in enumerate(step.accesses)
@@ -64,12 +64,12 @@ def test_what_the_host_reads_is_f32() -> None:
 
 def test_kernels_keep_the_mark_and_differ_by_it() -> None:
     kernels = [
-        k for k in compiled(halves.model()).program.kernels if any(b.halves for b in k.buffers)
+        k for k in compiled(halves.model()).program.kernels if any(b.as_f16 for b in k.buffers)
     ]
     assert len(kernels) >= 4
     for kernel in kernels:
         assert kernel_from_data(kernel_to_data(kernel)) == kernel
-        plain = replace(kernel, buffers=tuple(replace(b, halves=False) for b in kernel.buffers))
+        plain = replace(kernel, buffers=tuple(replace(b, as_f16=False) for b in kernel.buffers))
         assert key_of(plain) != key_of(kernel)
         assert all(len(b) == 4 for b in kernel_to_data(plain)["buffers"])
 

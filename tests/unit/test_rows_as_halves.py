@@ -28,7 +28,7 @@ def loose(k: int, n: int, seed: int = 0, *, stored: str = "f16") -> Node:
 
 
 def copies(made: Program) -> int:
-    return sum(value.halves for value in made.plans[0].values)
+    return sum(value.as_f16 for value in made.plans[0].values)
 
 
 def product(x: Node, w: Node) -> Node:
@@ -44,12 +44,12 @@ def test_readers_share_a_copy(targets: tuple[str, ...]) -> None:
     )  # fmt: skip
     (plan,) = made.plans
     assert copies(made) == 1
-    (copy,) = (n for n, value in enumerate(plan.values) if value.halves)
+    (copy,) = (n for n, value in enumerate(plan.values) if value.as_f16)
     readers = [step for step in plan.steps if copy in [access.value for access in step.reads]]
     assert len(readers) == 2
     assert plan_from_data(plan_to_data(plan)) == plan
     for step in readers:
-        assert [b.halves for b in made.kernels[step.kernel].buffers] == [False, True, True]
+        assert [b.as_f16 for b in made.kernels[step.kernel].buffers] == [False, True, True]
 
 
 @pytest.mark.parametrize("case", ["f32", "rows", "columns", "odd", "epilogue", "wasm", "c"])

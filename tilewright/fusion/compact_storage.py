@@ -2,7 +2,7 @@
 
 Input: a program some of whose tensors and states may be compact.  Output: the same, in which
 `Buffer.compact` agrees with them.  A kernel that also reads others at such a buffer gets a second
-form.  Nothing about targets is decided here: a GPU has its own rule for f16 (`Buffer.halves`).
+form.  Nothing about targets is decided here: a GPU has its own rule for f16 (`Buffer.as_f16`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Input: kernels.  Output: for a product, the operand that is worth a copy in f16, the kernel that
 makes the copy and the product that reads it; for attention, the kernel that may round its operands.
-Only targets with f16 values in memory (`Facts.halves`) use it; the gain is in
+Only targets with f16 values in memory (`Facts.f16_memory`) use it; the gain is in
 docs/decisions/0026-matrices-at-constant-places.md.
 
 An f32 model that allows rounding to bytes gets such products, too
@@ -58,21 +58,21 @@ def is_worthwhile(kernel: Kernel, ops: Operands) -> bool:
     reads = [x for v in values for x in walk(v) if isinstance(x, Load) and x.buffer == number]
     large = ops.m.extent >= LEAST_ROWS and ops.n.extent >= LEAST_COLUMNS
     buffer = kernel.buffers[number]
-    fits = buffer.dtype == F32 and not buffer.halves and buffer.size % F16_VECTOR == 0
+    fits = buffer.dtype == F32 and not buffer.as_f16 and buffer.size % F16_VECTOR == 0
     return large and fits and len(reads) == 1 and not kernel.extents
 
 
 def reading_f16(kernel: Kernel, number: int) -> Kernel:
     """The product, but with buffer `number` stored as f16."""
     buffers = list(kernel.buffers)
-    buffers[number] = replace(buffers[number], halves=True)
+    buffers[number] = replace(buffers[number], as_f16=True)
     return replace(kernel, buffers=tuple(buffers))
 
 
 def rounding_of(size: int) -> Kernel:
     """The kernel that copies `size` numbers, a multiple of eight, as f16."""
     axis, source = Var("a", size), Buffer(F32, size)
-    target, value = replace(source, halves=True), Load(1, index(axis), F32)
+    target, value = replace(source, as_f16=True), Load(1, index(axis), F32)
     return Kernel(f"round_{size}", (axis,), (), value, index(axis), (target, source))
 
 
@@ -96,18 +96,18 @@ _Read = tuple[int, tuple[int, int] | None]
 
 
 def with_f16_weights(kernels: Sequence[Kernel], plans: Sequence[Plan]) -> tuple[Kernel, ...]:
-    """The kernels, with `Buffer.halves` only where all readers of a tensor have it."""
+    """The kernels, with `Buffer.as_f16` only where all readers of a tensor have it."""
     made = list(kernels)
     reads = {read for plan in plans for read in _reads(plan)}
     while True:
-        wide = {t for t, who in reads if who is None or not made[who[0]].buffers[who[1]].halves}
+        wide = {t for t, who in reads if who is None or not made[who[0]].buffers[who[1]].as_f16}
         wrong = {who for t, who in reads if t in wide and who is not None}
-        wrong = {(k, b) for k, b in wrong if made[k].buffers[b].halves}
+        wrong = {(k, b) for k, b in wrong if made[k].buffers[b].as_f16}
         if not wrong:
             return tuple(made)
         for k, b in wrong:
             buffers = list(made[k].buffers)
-            buffers[b] = replace(buffers[b], halves=False)
+            buffers[b] = replace(buffers[b], as_f16=False)
             made[k] = replace(made[k], buffers=tuple(buffers))
 
 
@@ -186,7 +186,7 @@ def dividing_rows(kernel: Kernel) -> Kernel:
     axis, source = Var("a", rows * depth), Buffer(F32, rows * depth)
     size = Load(2, index(axis) // depth, F32)
     value = Call("div", (Load(1, index(axis), F32), size), F32)
-    buffers = (replace(source, halves=True), source, Buffer(F32, rows))
+    buffers = (replace(source, as_f16=True), source, Buffer(F32, rows))
     return Kernel(f"divide_{rows}x{depth}", (axis,), (), value, index(axis), buffers)
 
 

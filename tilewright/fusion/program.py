@@ -64,20 +64,20 @@ def program_of(
     planned: Sequence[BucketPlan],
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
-    halves: bool = False,
+    f16: bool = False,
     compact_states: bool = False,
     growth: Growth | None = None,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node with the contents of files.
 
-    halves: True if values may be stored as f16 where products round them anyway (f16_operands.py)
+    f16: True if values may be stored as f16 where products round them anyway (f16_operands.py)
     compact_states: True if linear memories hold f32 states as f16 (compact_storage.py)
     growth: how states are to grow, if they can (growing_states.py)
 
     `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
     if the shape differs between buckets or depends on an extent.
     """
-    shared = _Shared(states or {}, halves)
+    shared = _Shared(states or {}, f16)
     plans = tuple(_Maker(one, shared).plan() for one in planned)
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
     kernels = with_f16_weights(tuple(shared.kernels), plans)
@@ -99,8 +99,8 @@ class _Shared:
     stored: for each of `tensors`, the form in which files contain it
     """
 
-    def __init__(self, pairs: States, halves: bool) -> None:
-        self.pairs, self.halves = pairs, halves
+    def __init__(self, pairs: States, f16: bool) -> None:
+        self.pairs, self.f16 = pairs, f16
         self.kernels: dict[Kernel, int] = {}
         self.tensors: list[Tensor] = []
         self.stored: list[Node] = []
@@ -243,7 +243,7 @@ class _Maker:
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
             return  # an update in place; the buffer has the other elements already
-        kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
+        kernel, reads = self._rounded(step, reads) if self.shared.f16 else (step.kernel, reads)
         kernel, reads = self._cut(kernel, reads)
         self.steps.append(Step(
             self.shared.kernel(kernel), write, tuple(reads),
@@ -287,7 +287,7 @@ class _Maker:
         name: the step's"""
         if (kernel, reads) not in self.copies:
             result = kernel.buffers[0]
-            value = Value("temporary", result.dtype, (result.size,), halves=result.halves)
+            value = Value("temporary", result.dtype, (result.size,), as_f16=result.as_f16)
             made = self.copies[kernel, reads] = Access(self._value(value))
             self.steps.append(Step(self.shared.kernel(kernel), made, reads, node=name))
         return self.copies[kernel, reads]

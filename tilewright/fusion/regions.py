@@ -150,10 +150,10 @@ def buffer_of(n: Node) -> Buffer:
     """A node's buffer, with marks for 8-bit weights of 7 bits and for f16 weights."""
     small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
-    halves, loose = stored_as_f16(n), looseness(n)
-    if not halves and loose == "f16":
+    as_f16, loose = stored_as_f16(n), looseness(n)
+    if not as_f16 and loose == "f16":
         loose = ""
-    return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout, halves, loose)
+    return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout, as_f16, loose)
 
 
 @fact()

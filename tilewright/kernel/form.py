@@ -235,11 +235,11 @@ def rounds_to_f16(kernel: Kernel) -> bool:
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))
     if not isinstance(form, (Contraction, QuantisedContraction)):
         return False
-    if isinstance(form, QuantisedContraction) and kernel.buffers[form.operands.row.buffer].halves:
+    if isinstance(form, QuantisedContraction) and kernel.buffers[form.operands.row.buffer].as_f16:
         return True
     weights = form.weights.scale if isinstance(form, QuantisedContraction) else form.operands.col
     buffers = [kernel.buffers[x.buffer] for x in walk(weights) if isinstance(x, Load)]
-    return bool(buffers) and all(b.halves and b.loose in ("f16", "i8") for b in buffers)
+    return bool(buffers) and all(b.as_f16 and b.loose in ("f16", "i8") for b in buffers)
 
 
 def rounds_to_tf32(kernel: Kernel) -> bool:
@@ -249,7 +249,7 @@ def rounds_to_tf32(kernel: Kernel) -> bool:
     if not isinstance(form, Contraction):
         return False
     weights = kernel.buffers[form.operands.col.buffer]
-    return weights.loose == "tf32" and not weights.halves
+    return weights.loose == "tf32" and not weights.as_f16
 
 
 def transposed_loads(kernel: Kernel, axis: Var) -> list[Load]:

@@ -54,9 +54,9 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
                 _number(size),
                 _number(limit),
                 layout_from_data(layout),
-                *_known(*halves),
+                *_known(*storage),
             )
-            for name, size, limit, layout, *halves in data["buffers"]
+            for name, size, limit, layout, *storage in data["buffers"]
         ),
         _number(data["cols"]),
         _vars(data.get("extents", [])),
@@ -85,15 +85,15 @@ def _buffer(b: Buffer) -> Data:
 def _facts(b: Buffer) -> list[bool | str]:
     """The fields that are set; buffers without them have the same data as in older versions."""
     if b.compact:
-        return [b.halves, b.loose, True]
-    return [b.halves, b.loose] if b.loose else [True] if b.halves else []
+        return [b.as_f16, b.loose, True]
+    return [b.as_f16, b.loose] if b.loose else [True] if b.as_f16 else []
 
 
 def _known(
-    halves: bool = False, loose: bool | str = "", compact: bool = False
+    as_f16: bool = False, loose: bool | str = "", compact: bool = False
 ) -> tuple[bool, str, bool]:
     """`true` is what bundles said of f16 while it was the only type."""
-    return halves, "f16" if loose is True else loose or "", compact
+    return as_f16, "f16" if loose is True else loose or "", compact
 
 
 def _var(v: Var) -> Data:

@@ -40,9 +40,9 @@ class Buffer:
 
     limit:  the largest magnitude of an element, if known (weights); 0 if not
     layout: the order of the elements of a packed operand
-    halves: every value fits f16, or every reader rounds it to f16, so a target may store it as f16
+    as_f16: every value fits f16, or every reader rounds it to f16, so a target may store it as f16
     loose:  the type to which products with it may round their other operand: "f16" (as with
-            `halves`), "i8", "tf32" (f32 with 10 bits of fraction), or "" for none
+            `as_f16`), "i8", "tf32" (f32 with 10 bits of fraction), or "" for none
     compact: linear memories hold f16, too, which kernels of every target convert
     """
 
@@ -50,7 +50,7 @@ class Buffer:
     size: int
     limit: int = 0
     layout: Layout = ROWS
-    halves: bool = False
+    as_f16: bool = False
     loose: str = ""
     compact: bool = False
 

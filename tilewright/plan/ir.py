@@ -37,7 +37,7 @@ class Value:
     name:   of inputs, outputs and states; "" for others
     tensor: of weights: number in the program's table of tensors; of states: number of the state; -1
             for others
-    halves: stored as f16: the kernels that read and write it all allow it (`Buffer.halves`)
+    as_f16: stored as f16: the kernels that read and write it all allow it (`Buffer.as_f16`)
     first, last: the steps, both included, between which it must keep its contents; -1: before the
         first step; the number of steps: after the last
     """
@@ -49,7 +49,7 @@ class Value:
     tensor: int = -1
     first: int = -1
     last: int = -1
-    halves: bool = False
+    as_f16: bool = False
 
     @property
     def size(self) -> int:
@@ -286,8 +286,8 @@ def check(program: Program) -> None:
                 _need(0 <= access.value < len(plan.values), step.node, "no such value")
                 value = plan.values[access.value]
                 _need(value.dtype == buffer.dtype, kernel.name, f"{value} as {buffer}")
-                halves = buffer.halves and value.kind != "weight"
-                _need(value.halves == halves, kernel.name, f"{value} as {buffer}")
+                stored = buffer.as_f16 and value.kind != "weight"
+                _need(value.as_f16 == stored, kernel.name, f"{value} as {buffer}")
                 grows = isinstance(buffer.layout, RowBlocks)
                 _need(grows == _grows(program, value), kernel.name, f"{value} as {buffer}")
                 end = value.size if grows else access.offset + buffer.size
@@ -332,7 +332,7 @@ def plan_to_data(plan: Plan) -> dict[str, Data]:
                 **({"name": v.name} if v.name else {}),
                 **({"tensor": v.tensor} if v.tensor >= 0 else {}),
                 "life": [v.first, v.last],
-                **({"halves": True} if v.halves else {}),
+                **({"halves": True} if v.as_f16 else {}),
             }
             for v in plan.values
         ],
@@ -359,7 +359,7 @@ def plan_from_data(data: dict[str, Data]) -> Plan:
             Value(
                 v["kind"], DTYPES[v["dtype"]], tuple(v["shape"]), v.get("name", ""),
                 v.get("tensor", -1), first=v["life"][0], last=v["life"][1],
-                halves=v.get("halves", False),
+                as_f16=v.get("halves", False),
             )
             for v in data["values"]
         ),

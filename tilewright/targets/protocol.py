@@ -73,7 +73,7 @@ class Facts:
     binding_bytes: the largest tensor that a kernel can be given; 0: any that fits the memory
     group:        the most threads of one tile; 1: one thread computes a tile
     subnormals:   True if f32 numbers below 2^-126 survive arithmetic
-    halves:       True if values may be stored as f16
+    f16_memory:   True if values may be stored as f16
     grows:        True if the memory of states may grow by blocks
     banks:        True if large weights may be in buffers of their own (the setting `bank`)
     packing:      the layouts of weights that it wants
@@ -85,7 +85,7 @@ class Facts:
     binding_bytes: int = 0
     group: int = 1
     subnormals: bool = True
-    halves: bool = False
+    f16_memory: bool = False
     grows: bool = False
     banks: bool = False
     packing: Packing = PACKING

@@ -41,7 +41,7 @@ STRAIGHT = ("add", "sub", "neg", "cast")
 def dense(buffer: Buffer) -> str:
     """How elements are packed in 32-bit words: "halves" by two, "bytes" by four, "" one per
     word."""
-    if buffer.halves:
+    if buffer.as_f16:
         return "halves"
     return "bytes" if isinstance(buffer.layout, Blocks) and buffer.dtype.size == 1 else ""
 

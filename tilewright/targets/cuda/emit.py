@@ -75,7 +75,7 @@ class CudaDialect(CDialect):
 
     def parameter(self, number: int) -> str:
         buffer = self.buffers[number]
-        kind = "uint16_t" if buffer.halves else TYPES[buffer.dtype.name]
+        kind = "uint16_t" if buffer.as_f16 else TYPES[buffer.dtype.name]
         return f"{'' if number == 0 else 'const '}{kind} *b{number}"
 
     def area(self, number: int, area: Scratch) -> str:
@@ -107,7 +107,7 @@ class CudaDialect(CDialect):
         return super().literal(value, dtype)
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
-        if buffer < len(self.buffers) and self.buffers[buffer].halves and dtype != F16:
+        if buffer < len(self.buffers) and self.buffers[buffer].as_f16 and dtype != F16:
             return f"{'half' if lanes == 1 else 'halves'}_at(b{buffer} + {at})"
         if lanes == 1:
             return f"b{buffer}[{at}]"
@@ -116,7 +116,7 @@ class CudaDialect(CDialect):
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if lanes == 1:
             return f"b{buffer}[{at}] = {value};"
-        halves = buffer < len(self.buffers) and self.buffers[buffer].halves
+        halves = buffer < len(self.buffers) and self.buffers[buffer].as_f16
         kind = "vec4<unsigned>" if halves else self.type(dtype, lanes)
         return f"*({kind} *)(b{buffer} + {at}) = {value};"
 

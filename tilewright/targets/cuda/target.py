@@ -55,7 +55,7 @@ class Cuda(WorkgroupTarget):
         dtypes=frozenset(TYPES),
         features=FEATURES,
         group=GROUP_THREADS,
-        halves=True,
+        f16_memory=True,
     )
     classes = CLASSES
     strategies = tuple(TRANSPOSED_TILE if s is REGISTER_GEMM else s for s in STRATEGIES)

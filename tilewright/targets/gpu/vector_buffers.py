@@ -49,7 +49,7 @@ def stored_singly(fn: TileFn) -> frozenset[int]:
 def alignments(fn: TileFn) -> dict[int, int]:
     """The alignment in bytes of each buffer that needs more than its elements' alignment."""
     found = {n: lanes for n, lanes in vectors(fn.body).items() if n < len(fn.buffers)}
-    sizes = {n: F16.size if fn.buffers[n].halves else fn.buffers[n].dtype.size for n in found}
+    sizes = {n: F16.size if fn.buffers[n].as_f16 else fn.buffers[n].dtype.size for n in found}
     return {n: min(lanes * sizes[n], 4 * WORD_BYTES) for n, lanes in found.items()}
 
 

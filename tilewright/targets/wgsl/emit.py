@@ -65,7 +65,7 @@ class WgslDialect(Dialect):
         self.buffers = len(fn.buffers)
         self.scalars = len(fn.scalars) if fn.counts else 0
         #: Buffers with two numbers in a word.
-        self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
+        self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.as_f16)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         self.bytes = frozenset(n for n, b in enumerate(fn.buffers) if in_bytes(b))

@@ -57,7 +57,7 @@ class Wgsl(WorkgroupTarget):
         dtypes=frozenset(WORDS),
         features=FEATURES,
         group=GROUP_THREADS,
-        halves=True,
+        f16_memory=True,
         banks=True,
         subnormals=False,
     )

@@ -137,7 +137,7 @@ def _operand_layout(
     if not isinstance(load, Load):
         return None
     buffer = kernel.buffers[load.buffer]
-    dtype = F16 if buffer.halves else load.dtype
+    dtype = F16 if buffer.as_f16 else load.dtype
     layout = buffer.layout
     panel = layout.width if isinstance(layout, Panels | Groups) else 0
     for deep in (True, False):

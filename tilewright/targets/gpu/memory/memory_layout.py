@@ -50,7 +50,7 @@ class MemoryTraits:
     def size_of(self, tensor: Tensor | State | Value) -> int:
         """Units of a tensor, state or value; a weight must not be in `density`."""
         units = tensor.size * self.units_of(tensor.dtype)
-        return units // 2 if isinstance(tensor, Value) and tensor.halves else units
+        return units // 2 if isinstance(tensor, Value) and tensor.as_f16 else units
 
     def density(self, program: Program) -> dict[int, int]:
         """Weights that are stored as f16 or packed, with the number of elements that take the
@@ -66,7 +66,7 @@ def f16_weights(program: Program) -> frozenset[int]:
         for plan in program.plans
         for step in plan.steps
         for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
-        if buffer.halves and plan.values[access.value].kind == "weight"
+        if buffer.as_f16 and plan.values[access.value].kind == "weight"
     )
 
 
@@ -194,7 +194,7 @@ class MemoryLayout:
 
     def _units(self, value: Value, elements: int) -> int:
         """Units of a number of elements of a value."""
-        density = self.density.get(value.tensor, 1) if value.kind == "weight" else 1 + value.halves
+        density = self.density.get(value.tensor, 1) if value.kind == "weight" else 1 + value.as_f16
         return elements * self.traits.units_of(value.dtype) // density
 
 

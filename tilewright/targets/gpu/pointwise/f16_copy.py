@@ -20,7 +20,7 @@ from tilewright.targets.vectors import LANES
 
 def lower(kernel: Kernel) -> TileFn | None:
     """The loops of such a kernel; None for kernels whose output is not stored as f16."""
-    if not kernel.buffers[0].halves:
+    if not kernel.buffers[0].as_f16:
         return None
     (axis,), copied, size = kernel.axes, kernel.value, None
     if isinstance(copied, Call) and copied.fn == "div":

@@ -53,7 +53,7 @@ def suits(kernel: Kernel) -> bool:
     axis = kernel.axes[-1]
     if axis.extent % LANES or stride(kernel.store, axis) != 1 or kernel.dtype not in (F32, I32):
         return False
-    if kernel.buffers[0].halves:
+    if kernel.buffers[0].as_f16:
         return False
     vectors = [read for read in _reads(kernel) if not read.same]
     wide = all(read.whole and not _must_stay_guarded(kernel, read.load) for read in vectors)

@@ -100,7 +100,7 @@ def _side_by_side(plan: Plan, kernels: Sequence[Kernel], at: int) -> JoinedSteps
 
 
 def _is_short(kernel: Kernel) -> bool:
-    plain = not kernel.stages and not kernel.extents and not kernel.buffers[0].halves
+    plain = not kernel.stages and not kernel.extents and not kernel.buffers[0].as_f16
     return plain and prod(v.extent for v in kernel.axes) <= SHORT_MAP_ELEMENTS
 
 
@@ -145,7 +145,7 @@ class _PossibleChain:
     def _is_hidden(self, step: Step, kernel: Kernel, last: int) -> bool:
         """True for results that only steps of the chain read."""
         value = self.plan.values[step.write.value]
-        whole = value.size == kernel.buffers[0].size and not value.halves
+        whole = value.size == kernel.buffers[0].size and not value.as_f16
         return value.kind == "temporary" and whole and value.last <= last
 
     def _reads_norm(self) -> bool:

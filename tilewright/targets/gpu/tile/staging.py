@@ -302,7 +302,7 @@ class FloatOperand(StagedOperand):
 
     def in_f16(self, kernel: Kernel) -> Self:
         """The same operand, staged as f16; f16 elements in memory are not widened in between."""
-        dtype = F16 if kernel.buffers[self.load.buffer].halves else self.load.dtype
+        dtype = F16 if kernel.buffers[self.load.buffer].as_f16 else self.load.dtype
         layout = replace(self.layout, dtype=F16)
         return replace(self, layout=layout, load=replace(self.load, dtype=dtype))
 
