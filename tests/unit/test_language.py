@@ -211,6 +211,31 @@ def test_a_template_may_refuse_messages() -> None:
         "{{ messages[7].content + 1 }}",
         "{{ range(10 ** 9) | list }}",
         "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}",
+        # wide fields and other methods and filters that fill texts
+        "{{ '%999999999d' % 1 }}",
+        "{{ '%*d' % (10 ** 9, 1) }}",
+        "{{ '%999999999d'|format(1) }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{{ '{0:{1}}'.format(1, 10 ** 9) }}",
+        "{{ ('{0}' * 9999).format('x' * 9999) }}",
+        "{{ 'a'.ljust(3 * 10 ** 9) | length }}",
+        "{{ ('x' * 10000).replace('x', 'y' * 1000000) | length }}",
+        "{{ ('x' * 10000) | replace('x', 'y' * 1000000) | length }}",
+        "{{ ('y' * 1000000).join('x' * 10000) | length }}",
+        "{{ ('x' * 10000) | join('y' * 1000000) | length }}",
+        "{{ ('\n' * 100000) | indent(100000) }}",
+        "{{ ('x' * 100000).translate({120: 'y' * 100000}) | length }}",
+        "{{ [[0] * 10 ** 7] * 5 }}",
+        # many texts that are each short enough
+        "{% set s = 'x' * 10 ** 7 %}{% set n = namespace(x=[]) %}"
+        "{% for i in range(99) %}{% set n.x = n.x + [s[i:]] %}{% endfor %}",
+        # lists that are in others twice
+        *(
+            "{% set n = namespace(x=[], y=[]) %}{% for a in range(60) %}{% set n.x = [n.x, n.x] %}"
+            f"{{% set n.y = {{0: n.y, 1: n.y}} %}}{{% endfor %}}{{{{ {use} }}}}"
+            for use in ("n.x", "n.x | tojson", "n.x == n.y")
+        ),
+        "{% macro f(x) %}{{ f([x, x]) }}{% endmacro %}{{ f(1) }}",
     ],
 )
 def test_a_template_that_loops_or_breaks_out_ends_soon(source: str) -> None:
@@ -218,6 +243,46 @@ def test_a_template_that_loops_or_breaks_out_ends_soon(source: str) -> None:
     with pytest.raises(InvalidModel, match="chat template fails"):
         ChatTemplate(source, {}).render(user("Hi"))
     assert time.process_time() - start < 10
+
+
+def test_a_namespace_does_not_show_its_values() -> None:
+    """Each of them may be in it several times."""
+    names = "{% set n = namespace() %}" + 60 * "{% set n.x = n %}{% set n.y = n %}" + "{{ n }}"
+    assert ChatTemplate(names, {}).render(user("Hi")) == "<Namespace>"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in 'xx' %}" * 30 + "{% endfor %}" * 30,
+        "{% if 1 %}" * 150 + "{% endif %}" * 150,
+        "{{ " + "(" * 400 + "1" + ")" * 400 + " }}",
+        "{{ 1" + "+1" * 20000 + " }}",
+        "{{ 'a' | center(10 ** 9) }}",
+        "{% continue %}",
+        "{% debug %}",
+    ],
+)
+def test_a_template_that_cannot_be_compiled(source: str) -> None:
+    with pytest.raises(InvalidModel, match="chat template cannot be read") as error:
+        ChatTemplate(source, {})
+    assert len(error.value.message) <= 200
+    assert error.value.hint
+
+
+def test_what_templates_may_do_with_texts_and_lists() -> None:
+    source = (
+        "{{ '%s-%d' % ('a', 7) }} {{ '{}{}'.format('b', 2) }} {{ '%s!' | format('c') }} "
+        "{{ 'a\nb' | indent(2) }} {{ 'a\nb' | indent(2, true) }} {{ ['x', 'y'] | join(', ') }} "
+        "{{ 'aXa'.replace('a', 'bc', 1) }} {{ 'aXa' | replace('a', 'b') }} {{ [1] + [2] * 2 }} "
+        "{{ {'a': [1, 'é']} | tojson }} {{ {'a': 1} | tojson(indent=2) }} "
+        "{% for k, v in {'p': (1, 2)}.items() %}{{ k }}{{ v[0] }}{% endfor %} "
+        "{{ ['b', 'a'] | sort | join }} {{ messages | map(attribute='role') | list }}"
+    )
+    assert ChatTemplate(source, {}).render(user("Hi")) == (
+        'a-7 b2 c! a\n  b   a\n  b x, y bcXa bXb [1, 2, 2] {"a": [1, "é"]} '
+        "{\n  \"a\": 1\n} p1 ab ['user']"
+    )
 
 
 def test_no_template_at_all(tmp_path: Path) -> None:
