@@ -198,7 +198,7 @@ def _read(source: Source, options: Options) -> _Read:
 
 def _choices(importer: Graphs, options: Options) -> list[dict[str, int]]:
     """The combinations of sizes that get a plan, the smallest first."""
-    if isinstance(importer, PromptedExport | Whisper):
+    if isinstance(importer, Decoder | PromptedExport | Whisper):
         return importer.combinations(options.dims)
     return combinations(options.dims)
 

@@ -35,6 +35,7 @@ def language_model(
     weights: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
+    lookup: bool = False,
 ) -> LanguageModel:
     """Opens a GGUF file, a folder of Hugging Face's format, an exported ONNX file or its folder, a
     folder with an exported encoder and decoder or with a Whisper model, or a bundle's folder.
@@ -47,6 +48,8 @@ def language_model(
     weights:     bits of the weights of a model's folder: 4, 8, 16 or 32, by default as they are
     cache:       where compiled files are kept, by default the user's cache
     on_progress: told what happens, how much of it is done, and of how much
+    lookup:      writes repetitive texts faster: when the last tokens came before, the token that
+                 followed them is computed in the same run.  The text stays the same
 
     Raises UsageError, InvalidModel, UnsupportedOp, InputError, HostError and other errors of
     tilewright.base.errors.
@@ -71,9 +74,11 @@ def language_model(
     if not given:
         options = Options(targets=targets_of(host), variants=variants_of(host))
         kept = Path(cache) if cache else None
-        folder = cached_bundle(place, options, context, kept, on_progress or silent, weights)
+        folder = cached_bundle(
+            place, options, context, kept, on_progress or silent, weights, lookup
+        )
     try:
-        return _opened(folder, host, threads, own=not given)
+        return _opened(folder, host, threads, own=not given, lookup=lookup)
     except BundleCorrupt as error:
         if given:
             raise
@@ -81,23 +86,25 @@ def language_model(
         raise BundleCorrupt(error.message, hint=hint, **error.facts) from error
 
 
-def _opened(folder: Path, host: str, threads: int | None, own: bool) -> LanguageModel:
+def _opened(folder: Path, host: str, threads: int | None, own: bool, lookup: bool) -> LanguageModel:
     bundle = open_bundle(folder)
     language = Language.of(bundle)
     with ExitStack() as stack:
         run = stack.enter_context(_runner(host, folder, threads, own))
-        session = _session(language, run, bundle.manifest)
+        session = _session(language, run, bundle.manifest, lookup)
         return LanguageModel(language, session, host, stack.pop_all().close)
 
 
 def _session(
-    language: Language, run: Run, manifest: Manifest
+    language: Language, run: Run, manifest: Manifest, lookup: bool
 ) -> CacheSession | PromptSession | RecordingSession:
+    if lookup and language.kind != "decoder":
+        raise language.refusal("propose tokens")
     if language.kind == "speech":
         return RecordingSession(run, manifest)
     if language.kind == "encoder-decoder":
         return PromptSession(run, manifest, language.vocabulary.facts.starts)
-    return CacheSession(run, manifest)
+    return CacheSession(run, manifest, lookup=lookup)
 
 
 @contextmanager

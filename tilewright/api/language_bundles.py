@@ -39,7 +39,7 @@ from tilewright.frontend.exports import (
 )
 from tilewright.frontend.folder import FolderModel, is_folder
 from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
-from tilewright.frontend.language import LAST, ROWS, Decoder
+from tilewright.frontend.language import CHECKED, LAST, ROWS, Decoder
 from tilewright.frontend.speech import CT2_FILE, SAMPLES, Whisper, WhisperFolder, is_whisper_folder
 from tilewright.plan import Growth
 
@@ -52,6 +52,8 @@ CONTEXT = 4096
 DIGESTS = "digests"
 #: New tokens of a run: one, and parts of prompts.
 SIZES = (1, 8, 64)
+#: Of these, the ones with logits for each token, in bundles for a look-up.
+CHECKED_SIZES = (1, 2)
 #: Tokens of prompts and of answers of an encoder-decoder model, if it was trained for as many.
 PROMPTS, ANSWERS = (32, 128, 512), (8, 16, 64, 256)
 #: Tokens by which the memory of caches grows.
@@ -198,10 +200,14 @@ def compile_language(
     options: Options,
     progress: Progress | None = None,
     caches: int = 16,
+    lookup: bool = False,
 ) -> Compiled:
     """The bundle.  Without buckets and states in the options it gets the usual ones.
 
-    caches: bits of the numbers in caches on WebAssembly, one of `CACHES`.  Raises UsageError
+    caches: bits of the numbers in caches on WebAssembly, one of `CACHES`
+    lookup: whether it gets plans that check proposed tokens
+
+    Raises UsageError.
     """
     if caches not in CACHES:
         raise UsageError(
@@ -209,12 +215,13 @@ def compile_language(
             hint=f"Choose one of {', '.join(map(str, CACHES))}",
         )
     model = source.model
+    sizes = _checked_sizes(model) if lookup else _sizes(model)
     # scales of integers follow from states: rounded ones would change what a file computes
     compact = caches == 16 and not isinstance(model, PromptedExport)
     whole = replace(
         options,
         name=options.name or model.name,
-        buckets=options.buckets or _sizes(model),
+        buckets=options.buckets or sizes,
         states=options.states or model.states,
         compact_states=compact,
         growth=Growth(LAST, ROWS, BLOCK) if isinstance(model, Decoder | ExportedModel) else None,
@@ -237,6 +244,19 @@ def _sizes(
     return {ROWS: tuple(n for n in SIZES if n <= model.most_rows)}
 
 
+def _checked_sizes(
+    model: Decoder | ExportedModel | PromptedExport | Whisper,
+) -> dict[str, tuple[int, ...]]:
+    """The usual sizes, and those that check proposed tokens.  Raises UsageError."""
+    if not isinstance(model, Decoder):
+        raise UsageError(
+            "only models from GGUF files and safetensors folders can check proposed tokens",
+            hint="Leave --lookup out", model=model.name,
+        )  # fmt: skip
+    rows = tuple(n for n in sorted({*SIZES, *CHECKED_SIZES}) if n <= model.most_rows)
+    return {ROWS: rows, CHECKED: tuple(n for n in CHECKED_SIZES if n in rows)}
+
+
 def cached_bundle(
     path: Path,
     options: Options,
@@ -244,21 +264,29 @@ def cached_bundle(
     cache: Path | None,
     progress: Progress,
     weights: int | None = None,
+    lookup: bool = False,
 ) -> Path:
     """The folder of the model's bundle, found by the contents of its files or made.
 
-    cache: where bundles are kept, by default the user's cache
+    cache:  where bundles are kept, by default the user's cache
+    lookup: as of `compile_language`
     """
     progress("reading the file", 0, 1)
     place = cache or user_cache() / "language"
-    how = (compiler_name(), context, weights, options.targets, options.variants)
+    how = (
+        compiler_name(),
+        context,
+        weights,
+        options.targets,
+        options.variants,
+        *(["lookup"] if lookup else []),
+    )
     contents = _contents(path, place / DIGESTS)
     folder = place / hashlib.sha256(repr((contents, *how)).encode()).hexdigest()[:32]
     if is_bundle(folder):
         return folder
-    compiled = compile_language(
-        open_source(path, context, weights=weights, progress=progress), options, progress
-    )
+    source = open_source(path, context, weights=weights, progress=progress)
+    compiled = compile_language(source, options, progress, lookup=lookup)
     progress("writing weights", 0, 1)
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))

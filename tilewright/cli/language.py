@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tilewright.api.host_registry import HOSTS
 from tilewright.base.errors import ContextFull, InputError, MemoryLimit, UsageError
-from tilewright.cli.options import Json, WeightBits
+from tilewright.cli.options import Json, Lookup, WeightBits
 from tilewright.cli.output import Answer, progress
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def generate(
     weights: WeightBits = None,
     host: Host = "wasmtime",
     threads: Threads = None,
+    lookup: Lookup = False,
     cache: Cache = None,
     as_json: Json = False,
 ) -> Answer:
@@ -148,7 +149,7 @@ def generate(
         logit_bias=_biases(logit_bias or ()),
     )  # fmt: skip
     fits = None if schema is None else _schema(schema)
-    with _opened(model, host, threads, context, weights, cache, as_json) as lm:
+    with _opened(model, host, threads, context, weights, cache, as_json, lookup) as lm:
         if chat:
             answer = lm.chat(_messages(system, prompt), most, stop or (), schema=fits, **choice)
         else:
@@ -177,6 +178,7 @@ def chat(
     weights: WeightBits = None,
     host: Host = "wasmtime",
     threads: Threads = None,
+    lookup: Lookup = False,
     cache: Cache = None,
 ) -> Answer:
     """Talk to a language model in the terminal."""
@@ -185,7 +187,7 @@ def chat(
         frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
         logit_bias=_biases(logit_bias or ()),
     )  # fmt: skip
-    with _opened(model, host, threads, context, weights, cache) as lm:
+    with _opened(model, host, threads, context, weights, cache, lookup=lookup) as lm:
         lm.language.check_chats()
         _say(f"{lm.name}: {lm.context} tokens of context on {host}.{_rounding(lm)}")
         _say("/reset starts a new chat, Ctrl-C stops an answer, /bye or Ctrl-D ends the chat.")
@@ -414,9 +416,9 @@ def _interrupts(answer: TextAnswer) -> Generator[None]:
 
 def _opened(
     model: Path, host: str, threads: int | None, context: int | None, weights: int | None,
-    cache: Path | None, as_json: bool = False,
+    cache: Path | None, as_json: bool = False, lookup: bool = False,
 ) -> LanguageModel:  # fmt: skip
     from tilewright.api.language import language_model
 
     with progress(as_json) as report:
-        return language_model(model, host, threads, context, weights, cache, report)
+        return language_model(model, host, threads, context, weights, cache, report, lookup)

@@ -103,6 +103,14 @@ def build(
             "WebAssembly. By default 16."
         ),
     ] = None,
+    lookup: Annotated[
+        bool,
+        typer.Option(
+            "--lookup",
+            help="Let a language model check proposed tokens, for --lookup of `generate` and "
+            "`chat`.",
+        ),
+    ] = False,
     asset: Annotated[
         list[Path] | None,
         typer.Option(
@@ -142,7 +150,7 @@ def build(
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json, context=context, weights=weights,
-        caches=caches, assets=_assets(asset or ()), targets=targets,
+        caches=caches, lookup=lookup, assets=_assets(asset or ()), targets=targets,
         variants=check_variants(variant, targets), states=states, halves=halves, bytes=as_bytes,
         tf32=tf32, settings=settings_of(bank, targets),
     )  # fmt: skip
@@ -287,12 +295,13 @@ def _compile(
     context: int | None = None,
     weights: int | None = None,
     caches: int | None = None,
+    lookup: bool = False,
     **more: Any,
 ) -> Compiled:
     """Compiles with the options given.
 
     known: shapes for a model that was given none
-    context, weights, caches: of a language model, as of `build`
+    context, weights, caches, lookup: of a language model, as of `build`
     """
     from tilewright.api.language_bundles import (
         CACHES,
@@ -321,12 +330,15 @@ def _compile(
         ):
             loose = "i8" if options.bytes else "f16" if options.halves else ""
             opened = open_source(source, context, loose, weights, report)
-            return compile_language(opened, options, report, caches or CACHES[0])
+            return compile_language(opened, options, report, caches or CACHES[0], lookup)
         model = load(source)
         if isinstance(source, Path) and is_export(model) and not own:
             opened = open_export(model, source, context, weights)
-            return compile_language(opened, options, report, caches or CACHES[0])
-        given = (("--context", context), ("--weights", weights), ("--caches", caches))
+            return compile_language(opened, options, report, caches or CACHES[0], lookup)
+        given = (
+            ("--context", context), ("--weights", weights), ("--caches", caches),
+            ("--lookup", lookup or None),
+        )  # fmt: skip
         for option, value in given:
             if value is not None:
                 raise UsageError(

@@ -30,6 +30,14 @@ ModelFile = Annotated[
         "safetensors files or an exported .onnx file, with their settings and tokenizer.",
     ),
 ]
+Lookup = Annotated[
+    bool,
+    typer.Option(
+        "--lookup",
+        help="Write repetitive texts faster: when the last tokens came before, compute the token "
+        "that followed them in the same run. The text stays the same.",
+    ),
+]
 WeightBits = Annotated[
     int | None,
     typer.Option(

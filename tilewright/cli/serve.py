@@ -19,6 +19,7 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.options import (
     Client,
     Json,
+    Lookup,
     Pyodide,
     SignWith,
     WeightBits,
@@ -127,6 +128,7 @@ def serve(
         ),
     ] = None,
     weights: WeightBits = None,
+    lookup: Lookup = False,
     client: Client = False,
     pyodide: Pyodide = None,
     sign_with: SignWith = None,
@@ -146,6 +148,8 @@ def serve(
         )
     if weights is not None and not language:
         raise UsageError("--weights is for language models", hint="Add --language, or leave it out")
+    if lookup and not language:
+        raise UsageError("--lookup is for language models", hint="Add --language, or leave it out")
     folders, signer = bundle_names(bundles or ()), signer_of(sign_with)
     speakers = bundle_names(language or ())
     _check_bundles(folders, signer)
@@ -166,7 +170,7 @@ def serve(
             what = ", ".join([*folders, *speakers, *(path.name for path in corun or ())])
             typer.echo(f"Serving {what} at {url}  (Ctrl+C ends it)")
 
-    with _opened(speakers, weights, as_json) as languages:
+    with _opened(speakers, weights, lookup, as_json) as languages:
         app = create_app(
             folders,
             tuning=tuning,
@@ -181,7 +185,7 @@ def serve(
 
 @contextmanager
 def _opened(
-    paths: Mapping[str, Path], weights: int | None, as_json: bool
+    paths: Mapping[str, Path], weights: int | None, lookup: bool, as_json: bool
 ) -> Generator[Mapping[str, LanguageModel]]:
     """Language models that are ready to answer."""
     if not paths:
@@ -193,7 +197,7 @@ def _opened(
         found = {}
         for name, path in paths.items():
             with progress(as_json) as report:
-                opened = language_model(path, weights=weights, on_progress=report)
+                opened = language_model(path, weights=weights, on_progress=report, lookup=lookup)
             found[name] = stack.enter_context(opened)
         yield found
 

@@ -4,10 +4,11 @@ Input: a bundle that has a model's text assets, on a host; or a model's file or 
 assets of a new bundle.  Output: answers, streamed.  Nothing is compiled here.  Assets are made by
 `assets.py`, `gguf_vocabulary.py`, `folder_vocabulary.py` and `speech_text.py`.  `vocabulary.py` has
 words, `control_tokens.py` names of control tokens in texts, `template.py` chat templates,
-`sampling.py` the choice of tokens, `logprobs.py` how likely they were, `json_schema.py` tokens that
-fit a JSON schema, `cache_session.py` what the caches hold, `prompt_session.py` prompts of
-encoder-decoder models, `recordings.py` and `recording_session.py` recordings.  `language_model.py`,
-`transcript.py`, `text_answer.py` and `stream.py` give answers piece by piece.
+`sampling.py` the choice of tokens, `lookup.py` proposals of tokens, `logprobs.py` how likely they
+were, `json_schema.py` tokens that fit a JSON schema, `cache_session.py` what the caches hold,
+`prompt_session.py` prompts of encoder-decoder models, `recordings.py` and
+`recording_session.py` recordings.  `language_model.py`, `transcript.py`, `text_answer.py` and
+`stream.py` give answers piece by piece.
 """
 
 from importlib.util import find_spec

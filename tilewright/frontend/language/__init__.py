@@ -6,6 +6,7 @@ graph, and `quantise.py` quantises weights.  No file here knows a file format or
 """
 
 from tilewright.frontend.language.decoder import (
+    CHECKED,
     DECODER_CACHES,
     IDS,
     LAST,
@@ -15,4 +16,4 @@ from tilewright.frontend.language.decoder import (
     DecoderSource,
 )
 
-__all__ = ["DECODER_CACHES", "IDS", "LAST", "LOGITS", "ROWS", "Decoder", "DecoderSource"]
+__all__ = ["CHECKED", "DECODER_CACHES", "IDS", "LAST", "LOGITS", "ROWS", "Decoder", "DecoderSource"]

@@ -7,7 +7,7 @@ out, and for each layer a cache of keys and one of values.  Its parts are functi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from tilewright.graph.node import (
     graph_input,
     node,
     reshape,
+    slice_,
     with_pick_source,
     with_source,
 )
@@ -37,6 +38,8 @@ from tilewright.graph.node import (
 IDS, LAST, LOGITS = "input_ids", "seqlens_k", "logits"
 #: The name of the dimension of new tokens.
 ROWS = "n"
+#: The name of the dimension of new tokens that get logits, in a bundle whose runs check tokens.
+CHECKED = "k"
 #: How names of an encoder-decoder model's states begin: keys and values of what the encoder read,
 #: and of past tokens.
 ENCODER_CACHES, DECODER_CACHES = "past_encoder.", "past_decoder."
@@ -62,9 +65,14 @@ class DecoderSource:
     called: Callable[[str], str] = str
 
 
-def rows_asked(dims: Mapping[str, int] | None, shapes: Mapping[str, object] | None) -> int:
-    """The number of new tokens of a graph.  Raises UsageError for any other size."""
-    if shapes or set(dims or {}) - {ROWS}:
+def rows_asked(
+    dims: Mapping[str, int] | None, shapes: Mapping[str, object] | None, *others: str
+) -> int:
+    """The number of new tokens of a graph.  Raises UsageError for any other size.
+
+    others: further dimensions that the model has
+    """
+    if shapes or set(dims or {}) - {ROWS, *others}:
         raise UsageError(
             f"a language model has one open dimension, {ROWS}",
             hint=f"Choose its sizes with --buckets {ROWS}=1,64",
@@ -124,16 +132,32 @@ class Decoder:
             for part in ("key", "value")
         }
 
+    def combinations(self, dims: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+        """Sizes of plans.  A number of tokens that is one of `dims[CHECKED]`, too, has logits for
+        all of them; the others have logits for the last one."""
+        rows, checked = (sorted({*dims.get(name, ())}) for name in (ROWS, CHECKED))
+        if not checked:
+            return [{ROWS: n} for n in rows] or [{}]
+        if checked[0] != 1 or set(checked) - set(rows):
+            raise UsageError(
+                "logits of several tokens need a plan of one token, and plans of these numbers",
+                hint=f"Choose sizes such as --buckets {ROWS}=1,4,64 --buckets {CHECKED}=1,4",
+                given={name: list(sizes) for name, sizes in dims.items()},
+            )
+        return [{ROWS: n, CHECKED: n if n in checked else 1} for n in rows]
+
     def graph(
         self, dims: Mapping[str, int] | None = None, shapes: Mapping[str, object] | None = None
     ) -> Graph:
-        """The model for `dims[ROWS]` new tokens."""
-        rows = rows_asked(dims, shapes)
+        """The model for `dims[ROWS]` new tokens, with logits for `dims[CHECKED]` of them; by
+        default for the last one."""
+        rows, checked = rows_asked(dims, shapes, CHECKED), (dims or {}).get(CHECKED, 1)
         if not 0 < rows <= self.most_rows:
             raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
         s = self.sizes
         shape = (1, s.kv_heads, self.room, s.head)
-        ids, last = self._input(IDS, (1, rows), I64), self._input(LAST, (1,), I32)
+        ids, places = self._input(IDS, (1, rows), I64), self._input(LAST, (checked,), I32)
+        last = places if checked == 1 else slice_(places, (0,), (1,))
         caches = {name: self._input(name, shape, F32) for name in self.states}
         results: dict[str, Node] = {}
         with with_source(ModelNode("token_embd", "Gather")):
@@ -145,9 +169,9 @@ class Decoder:
             x, *present = made
             results |= zip((f"present.{layer}.key", f"present.{layer}.value"), present, strict=True)
         with with_source(ModelNode("output", "MatMul")):
-            logits = self._logits(x, last)
+            logits = self._logits(x, places, last)
         self.weights.check_all_used(self.sizes.name)
-        inputs = ((IDS, ids), (LAST, last), *caches.items())
+        inputs = ((IDS, ids), (LAST, places), *caches.items())
         return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
 
     # ---- parts -----------------------------------------------------------------------------------
@@ -212,18 +236,24 @@ class Decoder:
         gate = gelu(gate, approximate="tanh") if self.sizes.kind.gate == "gelu" else swish(gate)
         return self.weights.product(al.mul(gate, up), f"{at}.ffn_down", self.sizes.width)
 
-    def _logits(self, x: Node, last: Node) -> Node:
-        """The logits of the last token, which in a padded prompt is not in the last row."""
-        rows, s = x.shape[0], self.sizes
+    def _logits(self, x: Node, places: Node, last: Node) -> Node:
+        """The logits of the tokens at some places of the text; `last`, the first of them, is the
+        last token, which in a padded prompt is not in the last row."""
+        rows, s, checks = x.shape[0], self.sizes, places is not last
         if rows > 1:
             row = al.apply("min", cast(last, I64), rows - 1)
+            if checks:
+                behind = al.sub(cast(places, I64), cast(last, I64))
+                row = al.apply("max", al.add(row, behind), 0)
+            # with the norm of all rows first, logits are to the bit those of single tokens
+            x = self._norm(x, "output_norm") if checks else x
             x = gather(x, row, 0, with_pick_source(0))
         tied = "output.weight" not in self.weights
         table = self.weights.matrix(EMBEDDING if tied else "output.weight", (self.words, s.width))
-        logits = table.times(self._norm(x, "output_norm"))
+        logits = table.times(x if checks else self._norm(x, "output_norm"))
         if s.caps[1]:
             logits = al.mul(al.apply("tanh", al.div(logits, s.caps[1])), s.caps[1])
-        return reshape(logits, (1, 1, self.words))
+        return reshape(logits, (1, places.shape[0], self.words))
 
     def _norm(self, x: Node, name: str) -> Node:
         weight = self.weights.numbers(f"{name}.weight", (x.shape[-1],))
