@@ -178,6 +178,14 @@ def test_a_token_that_is_there_twice(tmp_path: Path) -> None:
         language_of(tmp_path, twice)
 
 
+def test_a_piece_of_a_million_characters(tmp_path: Path) -> None:
+    """Each place to cut it would be tried."""
+    made = pieces()
+    long = replace(made, texts=(*made.texts[:-1], "ab" * 500_000))
+    with pytest.raises(InvalidModel, match="a token of 1000000 characters"):
+        language_of(tmp_path, long.write)
+
+
 # ---- templates -----------------------------------------------------------------------------------
 
 
@@ -326,6 +334,14 @@ def test_shares(choice: Sampling, expected: Sequence[float]) -> None:
 
 def test_the_smallest_temperature_takes_the_likeliest() -> None:
     assert shares(Sampling(5e-324, 0, 1, 0), 9) == [0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_logits_that_are_not_numbers(temperature: float) -> None:
+    logits = LOGITS.copy()
+    logits[2] = np.nan
+    with pytest.raises(InvalidModel, match="not numbers"):
+        Sampler(Sampling(temperature=temperature))(logits, [])
 
 
 def test_a_seed_repeats_the_choice() -> None:

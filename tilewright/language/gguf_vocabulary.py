@@ -18,6 +18,8 @@ from tilewright.language.vocabulary import SPACE, byte_of
 
 #: Types of tokens in a file.
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6
+#: Characters of a SentencePiece token: each place to cut it is tried.
+MOST_PIECE = 1 << 10
 #: A number that no token has.
 NONE = 1 << 40
 
@@ -157,6 +159,11 @@ def _sentence_piece(file: GgufFile, texts: Sequence[str], kinds: Sequence[int]) 
              if k == BYTE and byte_of(text) is None]  # fmt: skip
     if wrong:
         raise InvalidModel(f"the token {wrong[0]!r} does not stand for a byte", token=wrong[0])
+    if (longest := max(map(len, texts))) > MOST_PIECE:
+        raise InvalidModel(
+            f"the vocabulary has a token of {longest} characters",
+            hint="The file is damaged, or its converter is wrong", most=MOST_PIECE,
+        )  # fmt: skip
     numbers = {text: n for n, text in enumerate(texts)}
     merges = []
     for text, score, kind in zip(texts, scores, kinds, strict=True):

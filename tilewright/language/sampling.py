@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import InvalidModel, UsageError
 from tilewright.base.numpy_scalars import Array
 
 
@@ -79,7 +79,15 @@ class Sampler:
         self._bias = _table(choice.logit_bias)
 
     def __call__(self, logits: Array, ids: Sequence[int], allowed: Array | None = None) -> int:
-        """ids: the text so far, prompt and answer;  allowed: which tokens may come, None: all"""
+        """ids: the text so far, prompt and answer;  allowed: which tokens may come, None: all
+
+        Raises InvalidModel for logits that are not numbers.
+        """
+        if np.isnan(logits).any():
+            raise InvalidModel(
+                "the model computes logits that are not numbers",
+                hint="Its weights or settings are damaged, or their sums exceed f32",
+            )
         values = self._adjusted(logits.astype(np.float64), ids)
         if allowed is not None:
             values[~allowed] = -np.inf
