@@ -88,6 +88,8 @@ async function load() {
     showStatus('ready', `Ready: ${name}`, { hint: made.chats ? '' : OTHERWISE[made.kind] });
     showButtons();
     element('message').focus({ preventScroll: true });
+    // On a phone the chat is as high as the screen (chat.css).
+    if (matchMedia('(max-width: 480px)').matches) element('chat').scrollIntoView({ block: 'end' });
   } catch (error) {
     // Errors of a cancelled load are ignored; another one may already be running.
     if (!signal.aborted) fail(error);
