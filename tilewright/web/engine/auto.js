@@ -17,7 +17,7 @@ const CACHE = 'tilewright-chosen-1';
 const keyOf = (url) => `${new URL('/_tilewright/chosen', url).href}?${new URLSearchParams({ bundle: url })}`;
 
 /** The last verdict for a bundle, if everything that it depends on is unchanged. @type {T.Recalled} */
-export async function recalled(url, basis) {
+async function recalled(url, basis) {
   try {
     const found = await (await caches.open(CACHE)).match(keyOf(url));
     const kept = await found?.json();

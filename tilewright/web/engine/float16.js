@@ -27,7 +27,7 @@ export const MEANING = {
 };
 
 /** The bits of the nearest number, ties to even. @type {Record<T.Half, (number: number) => number>} */
-export const NEAREST = {
+const NEAREST = {
   f16(number) {
     const bits = bitsOf(number), size = bits & 0x7fffffff, sign = bits >>> 16 & 0x8000;
     if (size >= 0x477ff000) return sign | (size > 0x7f800000 ? 0x7e00 : 0x7c00);

@@ -160,7 +160,7 @@ function checkShape(info, shape, elements, sizes, dims) {
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
 /** @type {T.InputError} */
-export const inputError = ({ name }, problem, hint, facts, kind = 'Input') => new EngineError('input', `${kind} '${name}' ${problem}`, hint, { [kind.toLowerCase()]: name, ...facts });
+const inputError = ({ name }, problem, hint, facts, kind = 'Input') => new EngineError('input', `${kind} '${name}' ${problem}`, hint, { [kind.toLowerCase()]: name, ...facts });
 
 /** @type {T.PickPlan} */
 export function pickPlan(plans, sizes) {
@@ -217,7 +217,7 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
 });
 
 /** Numbers from memory in the declared type. @type {T.AsDeclared} */
-export const asDeclared = (dtype, whole, array) => (isHalf(dtype) ? halves.fill(dtype, array ?? new (arrayOf(dtype))(whole.length), whole) : whole);
+const asDeclared = (dtype, whole, array) => (isHalf(dtype) ? halves.fill(dtype, array ?? new (arrayOf(dtype))(whole.length), whole) : whole);
 
 /** @type {T.CopyBox} */
 export function copyBox(to, toShape, from, fromShape, box) {

@@ -25,7 +25,7 @@ const RATED = 30;
 let shown = [];
 
 /** @param {import('./picture_model.js').Frame} frame @param {Seen} seen @param {import('./picture_sources.js').Source} source */
-export function showSeen(frame, { finding, place, milliseconds }, { name, still }) {
+function showSeen(frame, { finding, place, milliseconds }, { name, still }) {
   const canvas = element('picture');
   [canvas.width, canvas.height] = sizeOf(frame);
   const context = canvas.getContext('2d');
@@ -38,7 +38,7 @@ export function showSeen(frame, { finding, place, milliseconds }, { name, still 
 }
 
 /** Of another source. */
-export function forgetRate() {
+function forgetRate() {
   shown = [];
 }
 

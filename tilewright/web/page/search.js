@@ -20,7 +20,7 @@ const COMMON = new Set('about also been being does from have into more most much
  * @param {string} query
  * @param {Hit[]} hits
  */
-export function showRanking(query, hits) {
+function showRanking(query, hits) {
   const list = element('results');
   const words = wordsOf(query);
   list.replaceChildren(...hits.map((hit) => row(hit, words)));

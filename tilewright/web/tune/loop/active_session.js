@@ -379,7 +379,7 @@ const ENDLESS = 1000;
 const FEWEST = 4;
 
 /** @type {Tune.OpenLatency} */
-export function openLatency({ engine, pace, target: { plan, whole }, story, onEvent }) {
+function openLatency({ engine, pace, target: { plan, whole }, story, onEvent }) {
   const { dims: bucket } = engine.parts.manifest.plans[plan];
   /** Milliseconds spent on extra runs. */
   let looked = 0;
