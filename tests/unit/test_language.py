@@ -512,6 +512,19 @@ def test_what_the_caches_hold_is_not_computed_again() -> None:
     assert [ids for ids, _ in echo.runs] == [[1, 2, 3, 4, 5, 6], [9], [9]]
 
 
+def test_texts_that_share_a_beginning_compute_it_once() -> None:
+    """Several answers to one prompt compute its last row again; another chat its own message."""
+    echo = Echo()
+    own = session(echo)
+    prompt = [*range(11)]
+    for seed in range(3):
+        for count in range(3):
+            own.read([*prompt, *range(20 + seed, 20 + seed + count)])
+    own.read([*prompt[:9], 30, 31])
+    rows = [len(ids) for ids, _ in echo.runs]
+    assert rows == [3, 8, 1, 1, *[1, 1, 1] * 2, 1, 1]
+
+
 def lm_of(tmp_path: Path, run: Any, room: int = 32) -> LanguageModel:
     return LanguageModel(language_of(tmp_path, merges().write), session(run, room=room))
 
