@@ -36,7 +36,7 @@ from benchmarks.corun.policies import built
 from benchmarks.records import Row
 from lab.workloads import workload
 from lab.workloads.models import model
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.background import GAP_S, Background, requests
 from tilewright.elastic.corun import Corun
@@ -71,7 +71,7 @@ class Stamped:
         critical.launches = [first, *critical.launches, last]
 
     def hold(self, budget: int) -> Hold:
-        return Hold(budget, 0, len(self.critical.launches), waits=budget < EVERYBODY)
+        return Hold(budget, 0, len(self.critical.launches), waits=budget < UNLIMITED)
 
     def gpu_us(self) -> float:
         """Of the last request."""
@@ -108,18 +108,18 @@ def times_beside(
     with Corun.prepare(critical, normal, settings()) as session:
         stamped = Stamped(session.models.critical[0].model)
         device = stamped.critical.device
-        alone = timed(stamped, EVERYBODY, seconds)
+        alone = timed(stamped, UNLIMITED, seconds)
         expected_us = statistics.median(host for host, _ in alone)
         yield ALONE, alone
-        yield f"{ALONE}, no pauses", timed(stamped, EVERYBODY, seconds, gap_s=0.0)
-        yield f"{ALONE}, 10 ms between", timed(stamped, EVERYBODY, 2 * seconds, gap_s=0.01)
+        yield f"{ALONE}, no pauses", timed(stamped, UNLIMITED, seconds, gap_s=0.0)
+        yield f"{ALONE}, 10 ms between", timed(stamped, UNLIMITED, 2 * seconds, gap_s=0.01)
         memory = device.memory(COLD_BYTES)
 
         def cold() -> None:
             device.start(Zeroes(memory.address, memory.size))
             device.wait()
 
-        yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
+        yield f"{ALONE}, cold caches", timed(stamped, UNLIMITED, seconds, before=cold)
         yield BESIDE, beside(session, stamped, seconds, expected_us)
     with Corun.prepare(critical, normal, settings(l2_persistence=True)) as session:
         yield KEPT, beside(session, Stamped(session.models.critical[0].model), seconds, expected_us)

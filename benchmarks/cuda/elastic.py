@@ -33,7 +33,7 @@ from benchmarks.options import Rounds, begins
 from benchmarks.records import Row
 from lab.timing import by_turns, figures
 from lab.workloads.models import model
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
@@ -133,7 +133,7 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
         idle, busy = [], []
         for _ in range(requests):
             idle.append(request())
-            budget.set(EVERYBODY)
+            budget.set(UNLIMITED)
             normal.wait()
             plan.begin()
             for _ in range(4):
@@ -143,7 +143,7 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
             busy.append(request())
             normal.wait()
             require_running(plan, "although it had to make room")
-            budget.set(EVERYBODY)
+            budget.set(UNLIMITED)
         usual = statistics.median(idle)
         yield {
             "case": case.name,

@@ -39,7 +39,7 @@ from tilewright.targets.simd.contraction import (
     PAGED_ROWS,
     PAGED_STEPS,
     ContractionSchedule,
-    walked,
+    tiled_schedule,
 )
 from tilewright.targets.simd.machine import Machine, unroll
 from tilewright.targets.simd.register_tiles import register_tile, register_tiles
@@ -83,7 +83,7 @@ def tile(
     if found is None:
         return s
     if isinstance(s, ContractionSchedule):
-        return walked(kernel, roles, found, machine)
+        return tiled_schedule(kernel, roles, found, machine)
     return replace(s, x0=found[0], y0=found[1], x1=max(1, s.x1 // found[0]) * found[0])
 
 

@@ -37,7 +37,7 @@ from tilewright.api.host_registry import engine_of, open_timers
 from tilewright.bundle import write
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.simd.contraction import ContractionSchedule, walked
+from tilewright.targets.simd.contraction import ContractionSchedule, tiled_schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule
 
@@ -55,7 +55,7 @@ def schedules(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSched
     default = default_schedule(kernel, machine)
     assert isinstance(default, ContractionSchedule)
     roles = form_as(kernel, Contraction).operands
-    tiles = {f"{x}x{y}": walked(kernel, roles, (x, y), machine) for x, y in TILES}
+    tiles = {f"{x}x{y}": tiled_schedule(kernel, roles, (x, y), machine) for x, y in TILES}
     chained = default_schedule(kernel, replace(machine, chained=True))
     step = default.x0
     return {

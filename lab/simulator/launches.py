@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.policy import KernelCost
 from tilewright.elastic.policy.policies import Leave
 
@@ -67,7 +67,7 @@ class KernelLaunch:
     critical: bool = False
     leave: Leave | None = None
     ready: Callable[[], bool] = lambda: True
-    tiles: int = EVERYBODY
+    tiles: int = UNLIMITED
     fold: int = 1
     unplaced: int = 0
     live: int = 0

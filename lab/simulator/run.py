@@ -21,7 +21,7 @@ from lab.simulator.simulated_gpu import (
     SimulatedWait,
     at_full_clock,
 )
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.policy import (
     Allow,
     Arrived,
@@ -265,7 +265,7 @@ class Simulation:
                 put(self._urgent, SimulatedWait(hold.budget * begin.concurrent, begin.settle_us))
             for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
-        put(self._urgent, partial(self._write, EVERYBODY))
+        put(self._urgent, partial(self._write, UNLIMITED))
         put(self._urgent, lambda: self._finish(request, task))
 
     def _write(self, budget: int) -> object:
@@ -311,7 +311,7 @@ class Simulation:
                 lambda: self._ended(normal),
                 leave=leave,
                 ready=lambda: all(r.complete for r in before),
-                tiles=action.tiles or EVERYBODY,
+                tiles=action.tiles or UNLIMITED,
                 fold=action.fold,
             ),
         )

@@ -15,7 +15,7 @@ from itertools import count
 
 from lab.simulator.launches import KernelLaunch
 from lab.simulator.sm import NOTHING, Multiprocessor, ResidentBlock
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.policy import Gpu
 from tilewright.elastic.timeline import BlockSpan
 
@@ -67,7 +67,7 @@ class SimulatedGpu:
         keep_spans: bool = False,
         slowed: Callable[[float], float] = at_full_clock,
     ) -> None:
-        self.gpu, self.now, self.budget = gpu, 0.0, EVERYBODY
+        self.gpu, self.now, self.budget = gpu, 0.0, UNLIMITED
         self.spans: list[BlockSpan] = []
         self.worked: dict[str, float] = {}
         self.held = 0.0

@@ -18,7 +18,7 @@ from helpers.waiting import until
 from lab.policies import POLICIES
 from lab.subjects import product
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -308,7 +308,7 @@ def test_a_start_that_fails_lets_everybody_stay(
     monkeypatch.setattr(host.device, "start", lambda work: seen.append(work.value))
     with pytest.raises(HostError):
         model.start((Phase(2, 1.0),), (0,))
-    assert seen == [EVERYBODY]
+    assert seen == [UNLIMITED]
 
 
 def test_budgets_are_set_before_phases(
@@ -333,11 +333,11 @@ def test_budgets_are_set_before_phases(
         ((0, 3), 0.0, [(0,), (0, 0, 0), (0,), (3, 0, 0), (3,)]),
         ((5, 5), 0.0, [(5,), (5, 0, 0), (5,), (5, 0, 0), (5,)]),
         ((5, 0), 1.0, [(5,), (5, 2, 1000), (5,), (0, 2, 1000), (0,)]),
-        ((EVERYBODY, 0), 0.0, [(EVERYBODY,), (EVERYBODY, 0, 0), (EVERYBODY,), (0, 0, 0), (0,)]),
+        ((UNLIMITED, 0), 0.0, [(UNLIMITED,), (UNLIMITED, 0, 0), (UNLIMITED,), (0, 0, 0), (0,)]),
     ):
         seen.clear()
         model.start(two, budgets, settle_us, concurrent=2 if settle_us else 0)
-        assert seen == [*wanted, (EVERYBODY,)]
+        assert seen == [*wanted, (UNLIMITED,)]
 
 
 #: By day; the others go the same ways, and ours is what test_corun_cli.py runs.

@@ -16,7 +16,7 @@ from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
 from lab.policies import POLICIES
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordination import now_us
 from tilewright.elastic.coordinator import Coordinator
@@ -173,7 +173,7 @@ class Until:
 def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_beside(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = Phase(2, 5e3, Curve(((0, 1.0), (EVERYBODY, 1.01))))
+    free = Phase(2, 5e3, Curve(((0, 1.0), (UNLIMITED, 1.01))))
     pair = Pair(bundles, critical_task("critical", (free,), lease_ms=9e6))
     try:
         pair.normal.ask(50)

@@ -23,7 +23,7 @@ from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY
+from tilewright.base.budget import ALIVE, BUDGET, UNLIMITED
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.broker import (
@@ -142,8 +142,8 @@ def test_events_and_actions_go_there_and_back(served: Served) -> None:
         remote.join(NORMAL, normal.append)
         number = remote.request()
         remote.post(Arrived(now_us(), "normal", remote.request()))
-        assert normal.next() == Enqueue("normal", 0, EVERYBODY, begins=True)
-        assert normal.next() == Enqueue("normal", 1, EVERYBODY)
+        assert normal.next() == Enqueue("normal", 0, UNLIMITED, begins=True)
+        assert normal.next() == Enqueue("normal", 1, UNLIMITED)
         remote.post(Arrived(now_us(), "critical", number))
         assert critical.next() == Begin(number, "critical", (4,), SETTLE_US, 1)
         remote.post(Finished(now_us(), number, 100.0))
@@ -235,7 +235,7 @@ def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) ->
         left.bind(str(dead))
     FileWord(file_of(dead), create=True)
     with broker_at(dead), RemoteCoordinator(dead):
-        assert word_at(dead) == EVERYBODY
+        assert word_at(dead) == UNLIMITED
         assert dead.stat().st_mode & 0o077 == 0
     with pytest.raises(HostError, match="Start one"):
         RemoteCoordinator(dead)
@@ -544,7 +544,7 @@ def test_a_client_that_is_killed_frees_its_share(
         other.kill()
         until(lambda: not served.broker.coordinator.state.critical)
         assert served.broker.coordinator.state.running is None
-        assert word_at(served.path) == EVERYBODY
+        assert word_at(served.path) == UNLIMITED
     finally:
         for client in started:
             if client.process.poll() is None:

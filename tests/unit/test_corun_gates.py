@@ -17,7 +17,7 @@ from helpers.waiting import PATIENCE, a_while, until
 from test_corun_agents import bundles as bundles
 from test_corun_session import SETTINGS, curves_of
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.elastic import gates
 from tilewright.elastic.arrivals import Poisson
@@ -73,10 +73,10 @@ def test_runs_wait_at_gates_until_somebody_may_stay(
         host.device.use()
         plan.begin()
         for number in (0, 1):
-            plan.start(number, EVERYBODY)
+            plan.start(number, UNLIMITED)
         host.device.wait()
 
-    for workers in (1, EVERYBODY):
+    for workers in (1, UNLIMITED):
         control.start(SetWord(budget.address, 0))
         control.wait()
         thread = threading.Thread(target=run)
@@ -171,7 +171,7 @@ def test_a_session_takes_gates_where_the_bound_needs_them(
 ) -> None:
     def measured(model: Any, models: Any, work: NormalWork, _: Any) -> Measured:
         choice = Concurrency(work.scheduler.max_concurrent, work.gated)
-        phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (EVERYBODY, 9e7))))
+        phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (UNLIMITED, 9e7))))
         return curves_of(models, phases=(phase,), concurrency=choice)
 
     def counted(device: CpuDevice, task: Task) -> None:

@@ -13,7 +13,7 @@ from helpers.waiting import PATIENCE
 from lab.simulator import levels, phases, simulate
 from lab.workloads.metrics import above
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY
+from tilewright.base.budget import ALIVE, BUDGET, BUDGET_BYTES, UNLIMITED
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.policy import (
     Critical,
@@ -42,7 +42,7 @@ def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left(
     assert holds(phases, (4, 4, 0, 9), 10.0) == [
         Hold(4, 0, 2, True), Hold(4, 2, 3), Hold(0, 3, 4, True), Hold(9, 4, 7),
     ]  # fmt: skip
-    assert not any(hold.waits for hold in holds(phases, (EVERYBODY,) * 4, 10.0))
+    assert not any(hold.waits for hold in holds(phases, (UNLIMITED,) * 4, 10.0))
     assert holds(phases[:1], (0,), 0.0) == [Hold(0, 0, 2)]
 
 
@@ -69,8 +69,8 @@ def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
 @pytest.fixture
 def words() -> np.ndarray:
     """Five workers are alive, and all may stay."""
-    found = np.zeros(BLOCK // WORD_BYTES + TOLD, np.int32)
-    found[BUDGET], found[ALIVE] = EVERYBODY, 5
+    found = np.zeros(BUDGET_BYTES // WORD_BYTES + TOLD, np.int32)
+    found[BUDGET], found[ALIVE] = UNLIMITED, 5
     return found
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from helpers.policy_run import CRITICAL, KERNEL, NORMAL, Run, begin
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -25,33 +25,33 @@ from tilewright.elastic.policy import (
 from tilewright.elastic.policy.budgets import budgets_for
 
 #: A request that everybody may stay beside, within 5 %.
-FREE = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (EVERYBODY, 1.04)))),))
+FREE = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (UNLIMITED, 1.04)))),))
 
 
 def test_kernels_are_plain_while_every_request_lets_everybody_stay() -> None:
     run = Run("tilewright", FREE, Normal("normal", (KERNEL,) * 6))
     assert run(Arrived(0, "normal", 0)) == [
-        Enqueue("normal", 0, EVERYBODY, plain=True, begins=True),
-        Enqueue("normal", 1, EVERYBODY, plain=True),
+        Enqueue("normal", 0, UNLIMITED, plain=True, begins=True),
+        Enqueue("normal", 1, UNLIMITED, plain=True),
     ]
-    assert run(Arrived(1, "critical", 7)) == [begin(7, (EVERYBODY,))]
-    assert run(Ended(2, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY, plain=True)]
+    assert run(Arrived(1, "critical", 7)) == [begin(7, (UNLIMITED,))]
+    assert run(Ended(2, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED, plain=True)]
     # it exceeds its bound: from now on normal kernels must leave
     assert run(Finished(3, 7, 1e6)) == []
-    assert run(Ended(4, "normal", 2)) == [Enqueue("normal", 3, EVERYBODY)]
+    assert run(Ended(4, "normal", 2)) == [Enqueue("normal", 3, UNLIMITED)]
     # behind a launch that may be left none is plain, for it would not look whether that is complete
     run.state = replace(run.state, critical=(replace(run.state.critical[0], margin=1.0),))
-    assert run(Ended(5, "normal", 3)) == [Enqueue("normal", 4, EVERYBODY)]
-    assert run(Ended(6, "normal", 4)) == [Enqueue("normal", 5, EVERYBODY)]
+    assert run(Ended(5, "normal", 3)) == [Enqueue("normal", 4, UNLIMITED)]
+    assert run(Ended(6, "normal", 4)) == [Enqueue("normal", 5, UNLIMITED)]
     assert run(Ended(7, "normal", 5)) == run(Ended(8, "normal", 6)) == []
     assert run(Arrived(9, "normal", 8))[0] == Enqueue(
-        "normal", 0, EVERYBODY, plain=True, begins=True
+        "normal", 0, UNLIMITED, plain=True, begins=True
     )
 
 
 def test_no_kernel_is_plain_where_a_request_lets_fewer_stay() -> None:
     run = Run("tilewright", FREE, replace(CRITICAL, name="other"), NORMAL)
-    assert run(Arrived(0, "normal", 0))[0] == Enqueue("normal", 0, EVERYBODY, begins=True)
+    assert run(Arrived(0, "normal", 0))[0] == Enqueue("normal", 0, UNLIMITED, begins=True)
 
 
 def test_what_was_left_goes_on_in_the_form_that_knows_what_is_done() -> None:
@@ -62,13 +62,13 @@ def test_what_was_left_goes_on_in_the_form_that_knows_what_is_done() -> None:
     # both launches are left, the first after some of its work, which a plain one would do again
     assert run(Ended(2, "normal", 0)) == run(Ended(3, "normal", 0)) == []
     started = [a for a in run(Gone(4, "critical")) if isinstance(a, Enqueue)]
-    assert started == [Enqueue("normal", 0, EVERYBODY), Enqueue("normal", 1, EVERYBODY)]
-    assert run(Ended(5, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    assert started == [Enqueue("normal", 0, UNLIMITED), Enqueue("normal", 1, UNLIMITED)]
+    assert run(Ended(5, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED)]
     run(Ended(6, "normal", 2))
     run(Ended(7, "normal", 3))
     # the next inference has nothing behind it
     assert run(Arrived(8, "normal", 8))[0] == Enqueue(
-        "normal", 0, EVERYBODY, plain=True, begins=True
+        "normal", 0, UNLIMITED, plain=True, begins=True
     )
 
 

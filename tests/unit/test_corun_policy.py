@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.policies import POLICIES
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.elastic.policy import (
     Allow,
@@ -49,9 +49,9 @@ from tilewright.elastic.policy.budgets import (
 def test_idle_time_goes_to_normal_tasks_at_once() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
     assert run(Arrived(0, "normal", 0)) == [
-        Enqueue("normal", 0, EVERYBODY, begins=True), Enqueue("normal", 1, EVERYBODY)
+        Enqueue("normal", 0, UNLIMITED, begins=True), Enqueue("normal", 1, UNLIMITED)
     ]  # fmt: skip
-    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED)]
 
 
 def test_normal_launches_are_held_back_where_the_budget_is_0() -> None:
@@ -75,8 +75,8 @@ def test_a_kernel_that_was_left_is_launched_before_the_one_behind_it() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
     run(Arrived(0, "normal", 0))
     # the first was left; the second, in flight, will find that its turn has not come
-    assert run(Ended(1, "normal", 0)) == [Enqueue("normal", 0, EVERYBODY)]
-    assert run(Ended(2, "normal", 0)) == [Enqueue("normal", 1, EVERYBODY)]
+    assert run(Ended(1, "normal", 0)) == [Enqueue("normal", 0, UNLIMITED)]
+    assert run(Ended(2, "normal", 0)) == [Enqueue("normal", 1, UNLIMITED)]
 
 
 def test_earliest_deadline_first_within_a_priority() -> None:
@@ -135,7 +135,7 @@ def test_a_lease_ends() -> None:
     run(Ended(1, "normal", 0))
     assert not any(isinstance(a, Overdue) for a in run(Tick(999)))
     after = run(Tick(1001))
-    assert after[:2] == [Overdue(1, "critical"), Allow(EVERYBODY)]
+    assert after[:2] == [Overdue(1, "critical"), Allow(UNLIMITED)]
     assert isinstance(after[2], Enqueue)
     # the next request may run; the late answer changes nothing
     assert isinstance(run(Arrived(1002, "critical", 2))[0], Begin)
@@ -159,7 +159,7 @@ def test_a_client_that_dies_frees_what_it_held() -> None:
     run(Arrived(0, "other", 3))
     run(Arrived(0, "normal", 4))
     actions = run(Gone(1, "critical"))
-    assert actions[0] == Allow(EVERYBODY)
+    assert actions[0] == Allow(UNLIMITED)
     assert isinstance(actions[1], Begin)
     assert actions[1].request == 3
     run(Gone(2, "normal"))
@@ -196,7 +196,7 @@ def test_sequential_keeps_the_turn_when_tasks_come_and_go() -> None:
     run.state = run.scheduler.with_task(run.state, CRITICAL)
     run.state = run.scheduler.with_task(run.state, replace(CRITICAL, name="other"))
     run(Arrived(0, "critical", 1))
-    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED)]
     run(Gone(1, "other"))
     run(Ended(2, "normal", 2))
     assert isinstance(run(Ended(3, "normal", 3))[0], Begin)
@@ -209,7 +209,7 @@ def test_sequential_goes_on_when_another_task_leaves() -> None:
     run = Run("sequential", CRITICAL, NORMAL)
     run(Arrived(0, "normal", 0))
     run(Gone(0, "of nobody"))
-    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED)]
 
 
 @pytest.mark.parametrize(
@@ -239,12 +239,12 @@ def test_numbers_that_no_model_has_are_refused(change: Callable[[], object]) -> 
 def test_barriers_hold_the_next_critical_kernel_until_normal_ones_end() -> None:
     run = Run("barriers", CRITICAL, NORMAL)
     assert run(Arrived(0, "critical", 1)) == [
-        Begin(1, "critical", (EVERYBODY,) * 2, 0.0, 1),
+        Begin(1, "critical", (UNLIMITED,) * 2, 0.0, 1),
         Proceed(1, 0),
     ]
-    assert run(Arrived(0, "normal", 2)) == [Enqueue("normal", 0, EVERYBODY, begins=True)]
+    assert run(Arrived(0, "normal", 2)) == [Enqueue("normal", 0, UNLIMITED, begins=True)]
     assert run(Reached(1, 1, 1)) == []
-    assert run(Ended(2, "normal", 1)) == [Proceed(1, 1), Enqueue("normal", 1, EVERYBODY)]
+    assert run(Ended(2, "normal", 1)) == [Proceed(1, 1), Enqueue("normal", 1, UNLIMITED)]
 
 
 def test_a_kernel_that_does_not_fit_waits_for_the_boundary() -> None:
@@ -252,7 +252,7 @@ def test_a_kernel_that_does_not_fit_waits_for_the_boundary() -> None:
     run = Run("boundary", CRITICAL, Normal("large", (KERNEL,)), Normal("small", (small,)))
     run(Arrived(0, "critical", 1))
     assert run(Arrived(0, "large", 2)) == []
-    assert run(Arrived(0, "small", 3)) == [Enqueue("small", 0, EVERYBODY, begins=True)]
+    assert run(Arrived(0, "small", 3)) == [Enqueue("small", 0, UNLIMITED, begins=True)]
 
 
 def test_policies_by_name() -> None:

@@ -11,7 +11,7 @@ from test_corun_agents import COST
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.agents import CriticalAgent
 from tilewright.elastic.coordination import now_us
 from tilewright.elastic.coordinator import Coordinator
@@ -22,7 +22,7 @@ from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import TOLD, Settle, Task
 
-CURVE = Curve(((0, 1.0), (2, 1.02), (4, 1.04), (EVERYBODY, 2.0)))
+CURVE = Curve(((0, 1.0), (2, 1.02), (4, 1.04), (UNLIMITED, 2.0)))
 
 
 class Noting(CpuDevice):

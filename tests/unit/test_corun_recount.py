@@ -14,7 +14,7 @@ from test_corun_broker import CRITICAL, NORMAL, Served, Told, word_at
 from test_corun_broker import served as served
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, EVERYBODY
+from tilewright.base.budget import ALIVE, UNLIMITED
 from tilewright.elastic.broker import RemoteCoordinator, file_of
 from tilewright.elastic.coordination import now_us
 from tilewright.elastic.policy import Arrived, Ended, Enqueue, Gone, Recount, Tick, feedback
@@ -32,10 +32,10 @@ def two() -> Run:
 def test_launches_pause_until_all_have_ended_and_go_on_behind_the_count() -> None:
     run = two()
     assert run(Gone(0, "dead", died=True)) == []
-    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, UNLIMITED)]
     # kernels of the dead process may run for a while: nobody counts before that is over
     assert run(Ended(DEAD_US, "normal", 2)) == []
-    assert run(Ended(DEAD_US + 1, "normal", 2)) == [Recount(), Enqueue("normal", 2, EVERYBODY)]
+    assert run(Ended(DEAD_US + 1, "normal", 2)) == [Recount(), Enqueue("normal", 2, UNLIMITED)]
     assert run(Tick(3 * DEAD_US)) == []
 
 

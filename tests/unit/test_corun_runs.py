@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.plans import ElasticKernels, ElasticRuns, run_ends
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
@@ -32,8 +32,8 @@ def test_what_is_left_is_done_by_the_next_call(
         calls = complete = 0
         while True:
             # after some looks at the budget nobody may stay; with one nobody begins
-            budget.set(EVERYBODY, looks + calls)
-            plan.start(complete, EVERYBODY)
+            budget.set(UNLIMITED, looks + calls)
+            plan.start(complete, UNLIMITED)
             calls, complete = calls + 1, plan.complete_after(complete)
             if complete == len(ends):
                 break
@@ -62,13 +62,13 @@ def test_calls_that_nobody_leaves_and_others_follow_each_other(
         plan.begin()
         for number in (0, 1):
             # nobody may stay at first: a call that nobody leaves does not ask
-            budget.set(EVERYBODY if number else 0)
-            plan.start(number, EVERYBODY, plain[number])
+            budget.set(UNLIMITED if number else 0)
+            plan.start(number, UNLIMITED, plain[number])
             host.device.wait()
             if plan.complete_after(number) == number:
                 assert not plain[number]
-                budget.set(EVERYBODY)
-                plan.start(number, EVERYBODY)
+                budget.set(UNLIMITED)
+                plan.start(number, UNLIMITED)
                 host.device.wait()
             assert plan.complete_after(number) == number + 1
         got = host.take(given).outputs

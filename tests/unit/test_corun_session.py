@@ -19,7 +19,7 @@ from helpers.waiting import PATIENCE, until
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.corun import view
@@ -108,8 +108,8 @@ def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]
     critical, normal = bundles
     with Corun.prepare(critical, [normal, normal], SETTINGS) as made:
         (curves,) = made.calibration.chosen
-        assert [budget for budget, _ in curves.phases[0].curve.points] == [0, EVERYBODY]
-        with made.background(EVERYBODY) as busy:
+        assert [budget for budget, _ in curves.phases[0].curve.points] == [0, UNLIMITED]
+        with made.background(UNLIMITED) as busy:
             until(lambda: all(agent.inferences for agent in busy.agents))
             assert len(busy.agents) == busy.concurrent == 2
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from helpers.policy_run import GPU, KERNEL
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -29,7 +29,7 @@ from tilewright.elastic.policy import (
 
 KERNELS = 3
 NORMAL = Normal("", (KERNEL,) * KERNELS)
-CURVE = Curve(((0, 1.0), (EVERYBODY, 3.0)))
+CURVE = Curve(((0, 1.0), (UNLIMITED, 3.0)))
 
 
 class Device:

@@ -22,7 +22,7 @@ from test_cuda import nvrtc as nvrtc
 from lab.naive import naive
 from lab.subjects import compile_graph, product, product_kernel
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL
+from tilewright.base.budget import ALIVE, KERNEL_WORDS, UNLIMITED
 from tilewright.base.dtypes import DTYPES, F32, I32
 from tilewright.base.errors import BundleVersion, HostError
 from tilewright.bundle import Contents, write
@@ -114,7 +114,7 @@ class Case:
         self.host.run({name: np.zeros_like(x) for name, x in self.inputs.items()})
         self.host.give(self.inputs)
         count = iter(range(ROUNDS + 1))
-        rounds = self.plan.run(lambda: self.budget.set(EVERYBODY, looks(next(count))), ROUNDS)
+        rounds = self.plan.run(lambda: self.budget.set(UNLIMITED, looks(next(count))), ROUNDS)
         self.check()
         return rounds
 
@@ -127,7 +127,8 @@ class Case:
         assert not any(counted), "workers that have left count as alive"
         for n, (slot, launch) in enumerate(self.host.steps(-1, self.extents)):
             _, done, left, claimed = np.frombuffer(
-                device.read(words + WORD_BYTES * KERNEL * n, WORD_BYTES * KERNEL), np.uint32
+                device.read(words + WORD_BYTES * KERNEL_WORDS * n, WORD_BYTES * KERNEL_WORDS),
+                np.uint32,
             )
             firsts = self.plan.steps[n].launch.blocks
             assert (done, left, claimed) == (self.host.tasks(slot, launch), 0, firsts), n
@@ -195,12 +196,12 @@ def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
     case = Case(tmp_path, CpuDevice(4))
     plan = case.plan
     assert max(step.launch.blocks for step in plan.steps) > 5
-    for workers in ([1], [3], [5], [2, 7, 1], [EVERYBODY, 1]):
+    for workers in ([1], [3], [5], [2, 7, 1], [UNLIMITED, 1]):
         case.host.give(case.inputs)
         plan.begin()
         rounds = 0
         while plan.complete < len(plan.steps):
-            case.budget.set(EVERYBODY, growing(looks)(rounds))
+            case.budget.set(UNLIMITED, growing(looks)(rounds))
             for step in plan.steps[plan.complete :]:
                 plan.start(step.number, workers[rounds % len(workers)])
             rounds += 1
@@ -222,9 +223,11 @@ def test_a_search_for_what_was_left_ends_when_the_worker_must_go(
     words = plan.steps[0].launch.args[-11].value
     plan.begin()
     device.write(words + 2 * WORD_BYTES, np.ones(1, np.uint32))
-    case.budget.set(EVERYBODY, looks)
+    case.budget.set(UNLIMITED, looks)
     plan.start(0)
-    ticket, done, left, claimed = np.frombuffer(device.read(words, WORD_BYTES * KERNEL), np.uint32)
+    ticket, done, left, claimed = np.frombuffer(
+        device.read(words, WORD_BYTES * KERNEL_WORDS), np.uint32
+    )
     assert (ticket, done, left, claimed) == (0, 0, 1, 0)
     device.write(words + 2 * WORD_BYTES, np.zeros(1, np.uint32))
     assert case.run(lambda _: 0) == 1
@@ -396,11 +399,11 @@ def test_sent_away_on_a_gpu(name: str, tmp_path: Path) -> None:
         case.plan.begin()
         device.wait()
         while case.plan.complete < len(case.plan.steps):
-            case.budget.set(int(rng.choice([0, 1, 2, EVERYBODY])))
+            case.budget.set(int(rng.choice([0, 1, 2, UNLIMITED])))
             for step in case.plan.steps[case.plan.complete :]:
                 case.plan.start(step.number)
             time.sleep(rng.uniform(0, 1e-4))
-            stay = int(rng.choice([0, 1, 2, EVERYBODY]))
+            stay = int(rng.choice([0, 1, 2, UNLIMITED]))
             device.driver.write_word(case.budget.address, stay, other)
             device.wait()
             rounds += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.ticket_protocol import TURNS
@@ -26,7 +26,7 @@ extern "C" __global__ void walk(unsigned budget, unsigned places, unsigned *visi
 def test_a_search_visits_each_place_once() -> None:
     kernels = Kernels("#define CUDA_ON_CPU\n" + prelude() + TURNS + WALK, {"walk": "walk"})
     for places in range(1, 14):
-        for budget in (0, 1, 2, 5, places, EVERYBODY):
+        for budget in (0, 1, 2, 5, places, UNLIMITED):
             for workers in (1, 3, 7, 20):
                 visits = np.zeros((places, places), np.uint32)
                 args = np.uint32(budget), np.uint32(places), visits

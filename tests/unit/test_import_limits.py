@@ -17,7 +17,7 @@ import pytest
 from hostile_models import HOSTILE
 
 from tilewright.base.errors import InvalidModel, ModelLimit, TilewrightError
-from tilewright.base.model_limits import LIMITS, within
+from tilewright.base.model_limits import LIMITS, check_limit
 from tilewright.compiler import compile_model
 
 HERE = Path(__file__).parent
@@ -88,7 +88,7 @@ def test_a_function_that_calls_itself_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", asdict(LIMITS))
 def test_every_limit_has_a_way_out_and_a_line_in_the_docs(name: str) -> None:
     with pytest.raises(TilewrightError) as caught:
-        within(name, 2**70, "this")
+        check_limit(name, 2**70, "this")
     assert caught.value.hint
     docs = (HERE.parents[1] / "docs" / "limits.md").read_text()
     row = re.search(rf"^\| `{name}` \| ([\d,]+|2\^\d+) \|", docs, re.MULTILINE)

@@ -17,7 +17,7 @@ from tilewright.bundle.format import parse
 from tilewright.cli.tune_local import facts
 from tilewright.compiler import Options
 from tilewright.hosts import browser_discovery, wgpu, wgpu_calls, wgpu_features
-from tilewright.kernel.extents import Count
+from tilewright.kernel.extents import RuntimeNumber
 from tilewright.targets.device_classes import match
 
 
@@ -62,7 +62,7 @@ def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("extent", [1, 5, 8, 9, 40])
 def test_numbers_follow_extents_as_in_the_plan(extent: int) -> None:
-    count: Any = Count(0, 3, 2, 4, 6, 64)
+    count: Any = RuntimeNumber(0, 3, 2, 4, 6, 64)
     assert wgpu_calls.number_at(count.to_data(), [extent]) == count.at(extent)
     assert wgpu_calls.number_at(7, [extent]) == 7
 
@@ -157,25 +157,25 @@ def steps(*listed: dict[str, Any]) -> list[wgpu_calls.WgpuCall]:
 def test_a_step_runs_the_first_way_that_the_device_can() -> None:
     calls = steps(TWO | {"better": [WAY | {"slot": 2}, WAY]})
     for lacking, slot in (({}, 2), ({2: {"shader-f16"}}, 1), ({2: {"a"}, 1: {"b"}}, 0)):
-        (found,) = wgpu_calls.ways(calls, lacking)
+        (found,) = wgpu_calls.runnable_calls(calls, lacking)
         assert (found.slot, found.tiles) == (slot, 2 if slot else 8)
     with pytest.raises(HostError, match="a kernel needs c"):
-        wgpu_calls.ways(steps(TWO), {0: {"c"}})
+        wgpu_calls.runnable_calls(steps(TWO), {0: {"c"}})
 
 
 def test_joined_steps_run_as_one() -> None:
     """Unless no way to do so can run, or one of them has another kernel."""
     joined = {"steps": 2, "ways": [WAY], "words": [0, 64]}
-    calls = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {})
+    calls = wgpu_calls.runnable_calls(steps(TWO | {"joined": joined}, TWO, TWO), {})
     assert [call.slot for call in wgpu_calls.joined_dispatches(calls)] == [1, 0]
     assert wgpu_calls.joined_dispatches(calls)[0].words == [0, 64]
-    alone = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {1: {"a"}})
+    alone = wgpu_calls.runnable_calls(steps(TWO | {"joined": joined}, TWO, TWO), {1: {"a"}})
     for found in (alone, wgpu_calls.separate_dispatches(calls)):
         assert [call.slot for call in wgpu_calls.joined_dispatches(found)] == [0, 0, 0]
     new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuAlternative(9, 3, 16, [])})
     assert [call.slot for call in wgpu_calls.joined_dispatches(new)] == [0, 9, 0]
     with pytest.raises(ValueError, match="do not exist"):
-        wgpu_calls.ways(steps(TWO | {"joined": joined}), {})
+        wgpu_calls.runnable_calls(steps(TWO | {"joined": joined}), {})
 
 
 def test_steps_that_keep_their_kernel() -> None:

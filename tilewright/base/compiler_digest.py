@@ -14,16 +14,16 @@ from tilewright import TOOL
 
 ROOT = Path(__file__).parents[1]
 #: The folders whose source decides which candidates a kernel has, and their code.
-GENERATION = ("base", "kernel", "plan", "targets")
+SOURCE_FOLDERS = ("base", "kernel", "plan", "targets")
 #: A file with the digest, for copies that have only a part of the source, such as the one in a
 #: page.
-KEPT = "compiler-digest.txt"
+DIGEST_FILE = "compiler-digest.txt"
 
 
 @cache
 def compiler_digest(root: Path = ROOT) -> str:
     """SHA-256 of the files that generate kernels, as 16 hexadecimal digits."""
-    kept = root / KEPT
+    kept = root / DIGEST_FILE
     if kept.is_file():
         return kept.read_text("ascii")
     found = hashlib.sha256()
@@ -40,5 +40,5 @@ def compiler_name() -> str:
 
 def _files(root: Path) -> list[Path]:
     """The modules and JSON files of these folders, sorted."""
-    every = (path for folder in GENERATION for path in (root / folder).rglob("*"))
+    every = (path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*"))
     return sorted(p for p in every if p.is_file() and p.suffix in (".py", ".json"))

@@ -45,7 +45,7 @@ class ModelLimits:
 LIMITS = ModelLimits()
 
 #: The hint of the error for each limit.
-_WAYS = {
+_HINTS = {
     "nodes": "Export the model with fewer nodes, or without functions that call each other",
     "nesting": "Export the model with fewer subgraphs inside one another",
     "rank": "Merge axes in the model",
@@ -59,18 +59,18 @@ _WAYS = {
 }
 
 
-def within(name: str, asked: int, what: str, **facts: object) -> None:
-    """Raises ModelLimit if `asked` is more than the limit of this name.
+def check_limit(name: str, requested: int, what: str, **facts: object) -> None:
+    """Raises ModelLimit if `requested` is more than the limit of this name.
 
     what: what asks for it, for the message;  facts: where
     """
     most: int = getattr(LIMITS, name)
-    if asked > most:
+    if requested > most:
         raise ModelLimit(
             f"{what} exceeds the limit of {most}",
-            hint=_WAYS[name],
+            hint=_HINTS[name],
             limit=name,
             most=most,
-            asked=asked if asked < 2**63 else "2^63 or more",
+            asked=requested if requested < 2**63 else "2^63 or more",
             **facts,
         )

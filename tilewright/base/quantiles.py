@@ -23,7 +23,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Tail:
+class LatencyQuantiles:
     """Quantiles of latencies, in the unit of the latencies.  With fewer than 1000, p999 equals the
     worst."""
 
@@ -34,11 +34,11 @@ class Tail:
     n: int
 
 
-def tail(latencies: Sequence[float]) -> Tail:
+def tail(latencies: Sequence[float]) -> LatencyQuantiles:
     """The quantiles of these latencies.  Raises UsageError if there are none."""
     if not latencies:
         raise UsageError(
             "There is no latency to judge", hint="Run for longer, or send more requests"
         )
     p50, p99, p999, worst = (quantile(latencies, share) for share in (0.5, 0.99, 0.999, 1.0))
-    return Tail(p50, p99, p999, worst, len(latencies))
+    return LatencyQuantiles(p50, p99, p999, worst, len(latencies))

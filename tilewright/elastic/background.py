@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.coordination import now_us
 from tilewright.elastic.coordinator import Coordinator
@@ -101,7 +101,7 @@ class Background:
 
     def beside(self, model: CriticalModel, part: Part, alone_us: float) -> Callable[[], float]:
         """Makes and times a request of a part of the model, beside the normal models."""
-        waits = self._settle_us > 0 and self._budget < EVERYBODY
+        waits = self._settle_us > 0 and self._budget < UNLIMITED
         return requests(
             model, Hold(self._budget, *part, waits=waits), self._settle_us, self, alone_us
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.elastic.arrivals import Arrival, ClosedLoop
 from tilewright.elastic.background import Background
 from tilewright.elastic.calibration import Calibration, calibrate
@@ -64,7 +64,7 @@ class Corun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.models.allow(EVERYBODY)
+        self.models.allow(UNLIMITED)
         if self.models.persistent is not None:
             self.models.persistent.release()
 

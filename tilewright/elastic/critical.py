@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.elastic.interpreter_priority import REST_S, SPIN_S
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
@@ -104,7 +104,7 @@ class CriticalModel:
             for number in range(len(self.launches)):
                 self._kernel(number)
         else:
-            self._recording(holds(phases, (EVERYBODY,) * len(phases), 0.0))
+            self._recording(holds(phases, (UNLIMITED,) * len(phases), 0.0))
             self._phases = phases
             self._parts.clear()
 
@@ -147,7 +147,7 @@ class CriticalModel:
             recording.start(parts[0].budget)
         except BaseException:
             if self._budget is not None:
-                self.device.start(self._budget.task(EVERYBODY))
+                self.device.start(self._budget.task(UNLIMITED))
             raise
         self._last = RequestEnd(self._ended.value, number, self.device)
         return self._last

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordination import join_thread
 from tilewright.elastic.plans import run_ends
@@ -49,7 +49,7 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     """
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]
-    told.value[:] = EVERYBODY
+    told.value[:] = UNLIMITED
     try:  # before any stream waits: capturing a graph may need a stream that does not
         gates = [_recorded(device, Gate(word.address)) for device in waiting]
         runs = [

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
@@ -185,7 +185,7 @@ def measure(
 
 def _alone(model: CriticalModel, part: Part, gap_s: float) -> Callable[[], float]:
     """Makes and times a request of a part of the model alone."""
-    return requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=gap_s)
+    return requests(model, Hold(UNLIMITED, *part), 0.0, gap_s=gap_s)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.quantiles import Tail, tail
+from tilewright.base.quantiles import LatencyQuantiles, tail
 from tilewright.elastic.agents import RequestTimes
 from tilewright.elastic.policy import Noticed, Recalibrated
 from tilewright.elastic.policy.sequential_test import PROMISED
@@ -47,12 +47,12 @@ class CriticalResult:
         return not all(notice.attainable for notice in self.noticed)
 
     @property
-    def waited(self) -> Tail:
+    def waited(self) -> LatencyQuantiles:
         """Latency, including waiting, over the time alone.  Raises UsageError without a request."""
         return tail([answer.waited for answer in self.answered])
 
     @property
-    def service(self) -> Tail:
+    def service(self) -> LatencyQuantiles:
         """Running time over the time alone.  A bound limits this figure."""
         return tail([answer.slowdown for answer in self.answered])
 

@@ -20,7 +20,7 @@ from tilewright.base.errors import (
     UnsupportedOp,
     of_kind,
 )
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
 from tilewright.graph.node import (
@@ -246,7 +246,7 @@ def known(x: Node, what: str) -> Array:
     if x.value is not None:
         return x.value
     if x.constant:
-        within("shape_work", max(x.size, costs([x])), f"the work to compute {what}")
+        check_limit("shape_work", max(x.size, costs([x])), f"the work to compute {what}")
         return evaluate([x])[0]
     raise UnsupportedOp(
         f"{what} is computed from the model's inputs at run time",

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.graph import ops
 from tilewright.graph.node import FOLD_LIMIT, Node, constant, node
 from tilewright.graph.ops import Array
@@ -148,7 +148,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
 
     An unsupported element type passes: the node that reads the tensor reports it.
     """
-    within("rank", len(tensor.dims), f"the rank of tensor {tensor.name!r}")
+    check_limit("rank", len(tensor.dims), f"the rank of tensor {tensor.name!r}")
     if any(n < 0 for n in tensor.dims):
         raise InvalidModel(
             f"tensor {tensor.name!r} has a negative dimension", shape=tuple(tensor.dims)
@@ -156,7 +156,9 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
     if tensor.data_type not in DTYPES.keys() | HALVES.keys():
         return
     # NumPy limits the product of all dimensions that are not 0
-    within("elements", prod(n or 1 for n in tensor.dims), f"the size of tensor {tensor.name!r}")
+    check_limit(
+        "elements", prod(n or 1 for n in tensor.dims), f"the size of tensor {tensor.name!r}"
+    )
     wanted = bytes_of(tensor)
     if is_external(tensor):
         path, offset, length = _place(tensor, folder)

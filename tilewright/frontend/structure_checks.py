@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from tilewright.base.errors import InvalidModel
-from tilewright.base.model_limits import LIMITS, within
+from tilewright.base.model_limits import LIMITS, check_limit
 
 #: Domain, name and overload of a function.
 Key = tuple[str, str, str]
@@ -44,8 +44,8 @@ def check_bounds(proto: ModelProto) -> None:
             "a name in the file is not UTF-8", hint="The file is damaged: export the model again"
         ) from cause
     whole = _expanded(graph, functions)
-    within("nodes", whole.nodes, "the number of nodes")
-    within("nesting", whole.nesting, "the nesting of subgraphs and functions")
+    check_limit("nodes", whole.nodes, "the number of nodes")
+    check_limit("nesting", whole.nesting, "the nesting of subgraphs and functions")
 
 
 def domain_of(name: str) -> str:
@@ -91,9 +91,9 @@ def _part(nodes: Iterable[NodeProto]) -> _Part:
     level: list[NodeProto] = list(nodes)
     while level:
         made.nesting += 1
-        within("nesting", made.nesting, "the nesting of subgraphs")
+        check_limit("nesting", made.nesting, "the nesting of subgraphs")
         made.nodes += len(level)
-        within("nodes", made.nodes, "the number of nodes")
+        check_limit("nodes", made.nodes, "the number of nodes")
         deeper: list[NodeProto] = []
         for node in level:
             made.calls.append(key_of(node.domain, node.op_type, node))

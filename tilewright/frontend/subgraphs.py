@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.structure_checks import subgraphs
 from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
@@ -83,7 +83,7 @@ def loop(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> 
     length = max(int(al.known_number(trips, "the number of iterations")), 0)
     if condition is not None and not al.known_number(condition, "the condition"):
         length = 0
-    within("repeats", length, "the number of iterations")
+    check_limit("repeats", length, "the number of iterations")
     body = _graph(node, "body")
     if len(body.input) != len(states) + 2 or len(body.output) < len(states) + 1:
         raise InvalidModel("the body of Loop does not match its operands")

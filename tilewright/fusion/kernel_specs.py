@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompilerBug
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.fusion.expressions import AXES, ExpressionBuilder
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.kernel_steps import KernelStep, distinct, unrolled
@@ -64,7 +64,7 @@ def kernel_steps(
     steps: list[KernelStep] = []
     for n in stored:
         steps += _steps(n, memory, known)
-        within("steps", len(steps), "the number of steps", **n.source.facts)
+        check_limit("steps", len(steps), "the number of steps", **n.source.facts)
     return tuple(steps)
 
 
@@ -73,7 +73,9 @@ def _steps(n: Node, memory: StoredNodes, known: RegionKernels) -> list[KernelSte
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
         once = kernel_steps(body, (*fuse(body), *copies), known)
-        within("steps", n.op.length * len(once), "the number of steps of a loop", **n.source.facts)
+        check_limit(
+            "steps", n.op.length * len(once), "the number of steps of a loop", **n.source.facts
+        )
         return list(unrolled(n, n.op, body, once))
     places = memory.places
     if isinstance(n.op, ops.Update):

@@ -15,7 +15,7 @@ from itertools import accumulate
 from tilewright.base.abi import align
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.fusion.compact_storage import with_compact_buffers
 from tilewright.fusion.f16_operands import (
     APART,
@@ -118,7 +118,9 @@ class _Shared:
         key = self._constants.number(n)
         if key not in self._numbers:
             self._work += constant_work(n)
-            within("constant_work", self._work, "the work to compute constants", **n.source.facts)
+            check_limit(
+                "constant_work", self._work, "the work to compute constants", **n.source.facts
+            )
             held = narrow(n)
             scale, zero = (None if p is None else self.tensor(p) for p in (held.scale, held.zero))
             self._numbers[key] = len(self.tensors)

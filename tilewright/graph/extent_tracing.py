@@ -365,7 +365,7 @@ def _root(n: Node) -> Node:
 TWO_EXTENTS = "follows two extents"
 
 #: Advice for operators that cannot work along an axis that ends at run time, by kind of operation.
-_WAYS = {
+_HINTS = {
     "joins along an axis that ends at run time":
         "Write new rows into a cache of fixed size instead of joining them",
     "pads an axis that ends at run time": "Let the input have the padding",
@@ -391,7 +391,7 @@ def _hint(probe: SizeProbe, what: str) -> str:
     """The advice for an operator.  If `what` is not in the table, two sizes may be equal by
     coincidence, so the advice is another bound."""
     bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
-    if what in _WAYS:
-        return f"{_WAYS[what]}, or {bucket}"
+    if what in _HINTS:
+        return f"{_HINTS[what]}, or {bucket}"
     other = f"Build with a bound that is not a fixed size of the model, such as {probe.bound - 1}"
     return f"{other}, or {bucket}"

@@ -22,7 +22,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType, ensure
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.graph import ops
 from tilewright.graph.op_semantics import SEMANTICS
 from tilewright.graph.ops import Array, Op, Shape
@@ -237,8 +237,8 @@ def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
 def _allowed(shape: Shape) -> Shape:
     """The shape.  Raises ModelLimit if no host could hold it, ShapeError if an extent is
     negative."""
-    within("rank", len(shape), "the number of axes")
-    within("elements", max(prod(shape), *shape, 0), "the size of a tensor")
+    check_limit("rank", len(shape), "the number of axes")
+    check_limit("elements", max(prod(shape), *shape, 0), "the size of a tensor")
     if any(n < 0 for n in shape):
         raise ShapeError("a tensor would have a negative dimension", shape=shape)
     return shape
@@ -271,13 +271,17 @@ def constant_work(n: Node) -> int:
     for m in nodes:
         if m is n or not isinstance(m.op, ops.Broadcast):
             asked = max(0, m.size - free)
-            within("constant", asked, "the size of a constant", **m.source.facts, shape=m.shape)
+            check_limit(
+                "constant", asked, "the size of a constant", **m.source.facts, shape=m.shape
+            )
     return max(0, sum(map(cost, nodes)) - free)
 
 
 def computed(n: Node) -> Array:
     """The value of a constant.  Raises ModelLimit if that takes too much."""
-    within("constant_work", constant_work(n), "the work to compute a constant", **n.source.facts)
+    check_limit(
+        "constant_work", constant_work(n), "the work to compute a constant", **n.source.facts
+    )
     return evaluate([n])[0]
 
 
@@ -360,7 +364,7 @@ def transpose(x: Node, perm: Sequence[int]) -> Node:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
-    within("rank", max(map(len, shapes)), "the number of axes")
+    check_limit("rank", max(map(len, shapes)), "the number of axes")
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:

@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType, ensure
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
@@ -118,7 +118,7 @@ def scan(
     outputs = [n for _, n in body.outputs]
     chosen = _parts(outputs, len(states), length, turns[len(sequences) :])
     op = Scan(body, length, len(states), turns[: len(sequences)], chosen)
-    within("repeats", op.repeats, "the number of iterations")
+    check_limit("repeats", op.repeats, "the number of iterations")
     made = node(op, *states, *sequences, *fixed)
     last = [
         reshape(slice_(made, (p.at(length - 1, length),), (p.size,)), n.shape)

@@ -185,13 +185,15 @@ class CudaHost(DeviceMemoryHost):
             for ref in build.plans
         ]
         known = min(len(texts.kernels), len(texts.elastic))
-        ways = {way.slot: way for calls in self._plans for way, _ in calls}
-        if any(slot >= known for slot in ways):
+        alternatives = {
+            alternative.slot: alternative for calls in self._plans for alternative, _ in calls
+        }
+        if any(slot >= known for slot in alternatives):
             raise ValueError("a step names no slot")
         #: The kernels in use by slot, as encoded and as compiled.
-        self._ways = dict(sorted(ways.items()))
+        self._alternatives = dict(sorted(alternatives.items()))
         self._kernels = self._compiled(
-            texts.prelude, {slot: texts.kernels[slot] for slot in self._ways}
+            texts.prelude, {slot: texts.kernels[slot] for slot in self._alternatives}
         )
         self._recordings = Recordings(MOST_RECORDINGS)
         self.use({})
@@ -222,14 +224,16 @@ class CudaHost(DeviceMemoryHost):
         """Slot and launch of each step that has work, in order."""
         calls = self._plans[plan % len(self._plans)]
         launches = zip(calls, self.launches(plan, extents), strict=True)
-        return [(way.slot, launch) for (way, _), launch in launches if launch.blocks]
+        return [
+            (alternative.slot, launch) for (alternative, _), launch in launches if launch.blocks
+        ]
 
     def launches(self, plan: int, extents: Sequence[int]) -> list[Launch]:
         """A launch for each step; steps without work have no blocks."""
         number = plan % len(self._plans)
         return [
-            self._launch(way, begins, extents, self._others.get((number, place)))
-            for place, (way, begins) in enumerate(self._plans[number])
+            self._launch(alternative, begins, extents, self._others.get((number, place)))
+            for place, (alternative, begins) in enumerate(self._plans[number])
         ]
 
     def use(self, kernels: Mapping[int, CudaKernel]) -> None:
@@ -247,11 +251,15 @@ class CudaHost(DeviceMemoryHost):
         """The bundle's own kernel of a step; None if the step can run no other kernel."""
         if not self._takes(plan, place):
             return None
-        way, _ = self._plans[plan][place]
-        tiles, *scalars = (number_at(n, extents) for n in (way.count, *way.scalars))
+        alternative, _ = self._plans[plan][place]
+        tiles, *scalars = (number_at(n, extents) for n in (alternative.count, *alternative.scalars))
         texts = self._texts
         module = CudaModule(
-            texts.prelude, texts.kernels[way.slot], way.group, way.shared, len(scalars)
+            texts.prelude,
+            texts.kernels[alternative.slot],
+            alternative.group,
+            alternative.shared,
+            len(scalars),
         )
         return CudaStep(module, tiles, tuple(scalars))
 
@@ -276,7 +284,7 @@ class CudaHost(DeviceMemoryHost):
                 found=self._texts.protocol,
                 expected=PROTOCOL,
             )
-        made = self._elastic(dict.fromkeys(self._ways))
+        made = self._elastic(dict.fromkeys(self._alternatives))
         rooms = {
             slot: self._room(slot) // self.device.sms
             for slot, kernel in made.items()
@@ -309,15 +317,15 @@ class CudaHost(DeviceMemoryHost):
 
     def _waves(self, slot: int, kernel: object) -> int:
         """The most rounds in which a slot's groups fill the device."""
-        way = self._ways[slot]
-        return -(-max(self._blocks[slot]) // max(1, self._residents(kernel, way)))
+        alternative = self._alternatives[slot]
+        return -(-max(self._blocks[slot]) // max(1, self._residents(kernel, alternative)))
 
     def _room(self, slot: int) -> int:
         """Resident groups of a slot's plain form on the device."""
-        return self._residents(self._kernels[slot], self._ways[slot])
+        return self._residents(self._kernels[slot], self._alternatives[slot])
 
-    def _residents(self, kernel: object, way: CudaAlternative) -> int:
-        return self.device.residents(kernel, way.group, way.shared)
+    def _residents(self, kernel: object, alternative: CudaAlternative) -> int:
+        return self.device.residents(kernel, alternative.group, alternative.shared)
 
     @cached_property
     def _per_task(self) -> dict[int, int]:
@@ -336,9 +344,13 @@ class CudaHost(DeviceMemoryHost):
         """The numbers of groups of a slot's steps; 1 if the number depends on an extent."""
         found: dict[int, set[int]] = {}
         for calls in self._plans:
-            for way, _ in calls:
-                blocks = -(-way.count // way.group) if isinstance(way.count, int) else 1
-                found.setdefault(way.slot, set()).add(blocks)
+            for alternative, _ in calls:
+                blocks = (
+                    -(-alternative.count // alternative.group)
+                    if isinstance(alternative.count, int)
+                    else 1
+                )
+                found.setdefault(alternative.slot, set()).add(blocks)
         return found
 
     def tasks(self, slot: int, launch: Launch) -> int:
@@ -352,7 +364,7 @@ class CudaHost(DeviceMemoryHost):
 
     def _compiled(self, prelude: str, texts: Mapping[int, str]) -> dict[int, object]:
         """The compiled kernels, by slot."""
-        shared = [self._ways[slot].shared for slot in texts]
+        shared = [self._alternatives[slot].shared for slot in texts]
         made = self.device.compile(prelude, list(texts.values()), shared)
         return dict(zip(texts, made, strict=True))
 
@@ -360,11 +372,11 @@ class CudaHost(DeviceMemoryHost):
         """The best kernel whose features the device has, and the offsets of the step's buffers."""
         device = self.device
         able = (
-            way
-            for way in call.better
-            if way.least <= device.capability
-            and (way.least == device.capability or not way.only)
-            and way.shared <= device.shared_bytes
+            alternative
+            for alternative in call.better
+            if alternative.least <= device.capability
+            and (alternative.least == device.capability or not alternative.only)
+            and alternative.shared <= device.shared_bytes
         )
         return next(able, call), call.bytes
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, SupportsInt
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY
+from tilewright.base.budget import ALIVE, BUDGET, BUDGET_BYTES, UNLIMITED
 from tilewright.base.errors import CompilerBug, HostError, MemoryLimit, of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -58,11 +58,11 @@ SETTLE = (
 RELEASE = """
 extern "C" __global__ void k(volatile int *words, const unsigned *told, volatile unsigned *ended) {
   const unsigned number = ((const volatile unsigned *)told)[3];
-  if (words != nullptr) words[_BUDGET] = _EVERYBODY;
+  if (words != nullptr) words[_BUDGET] = _UNLIMITED;
   __threadfence_system();
   *ended = number;
 }
-""".replace("_BUDGET", str(BUDGET)).replace("_EVERYBODY", str(EVERYBODY))
+""".replace("_BUDGET", str(BUDGET)).replace("_UNLIMITED", str(UNLIMITED))
 
 
 #: The least compute capability that kernels are written for.
@@ -247,7 +247,7 @@ class CpuDevice:
                 time.sleep(0)
             return
         if isinstance(task, Settle):
-            words = (ctypes.c_int32 * (BLOCK // WORD_BYTES)).from_address(task.address)
+            words = (ctypes.c_int32 * (BUDGET_BYTES // WORD_BYTES)).from_address(task.address)
             budget, beside, most, _ = (ctypes.c_uint32 * TOLD).from_address(task.told)
             words[BUDGET] = budget
             until = time.perf_counter() + most / 1e9
@@ -256,9 +256,9 @@ class CpuDevice:
             return
         if isinstance(task, Release):
             if task.address:
-                (ctypes.c_int32 * (BLOCK // WORD_BYTES)).from_address(task.address)[BUDGET] = (
-                    EVERYBODY
-                )
+                (ctypes.c_int32 * (BUDGET_BYTES // WORD_BYTES)).from_address(task.address)[
+                    BUDGET
+                ] = UNLIMITED
             number = (ctypes.c_uint32 * TOLD).from_address(task.told)[TOLD - 1]
             ctypes.c_uint32.from_address(task.ended).value = number
             return

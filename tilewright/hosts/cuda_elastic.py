@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SAVE_AREA
+from tilewright.base.budget import BUDGET_BYTES, KERNEL_WORDS, SAVE_AREA_WORDS, UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
@@ -34,9 +34,9 @@ class Budget:
         if address is not None:
             self.address = address
             return
-        self._memory = device.memory(BLOCK)
+        self._memory = device.memory(BUDGET_BYTES)
         self.address = self._memory.address
-        self.set(EVERYBODY)
+        self.set(UNLIMITED)
 
     def task(self, workers: int) -> SetWord:
         """A task that sets the budget in a stream's order."""
@@ -91,14 +91,16 @@ class ElasticPlan:
         self._areas = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
         # First the words of each kernel, then the save areas.
-        self._words = device.memory(WORD_BYTES * (KERNEL * len(plain) + SAVE_AREA * self._areas))
-        areas = self._words.address + WORD_BYTES * KERNEL * len(plain)
+        self._words = device.memory(
+            WORD_BYTES * (KERNEL_WORDS * len(plain) + SAVE_AREA_WORDS * self._areas)
+        )
+        areas = self._words.address + WORD_BYTES * KERNEL_WORDS * len(plain)
         self._saved = device.memory(self._areas * stride)
         self._told = device.words()
 
         def launch_of(number: int, told: int) -> Launch:
             slot, launch = plain[number]
-            own = self._words.address + WORD_BYTES * KERNEL * number
+            own = self._words.address + WORD_BYTES * KERNEL_WORDS * number
             # Of the kernel before this one: its number of tiles, and the word that counts completed
             # ones.
             needed = tiles[number - 1] if number else 0
@@ -124,7 +126,7 @@ class ElasticPlan:
 
     def _done(self, number: int) -> int:
         """The address of the word that counts a kernel's completed tiles."""
-        return self._words.address + WORD_BYTES * KERNEL * number + WORD_BYTES
+        return self._words.address + WORD_BYTES * KERNEL_WORDS * number + WORD_BYTES
 
     @property
     def complete(self) -> int:
@@ -140,7 +142,7 @@ class ElasticPlan:
         self.device.start(self._clear)
         self.device.start(SetWord(self._told.address, 0))
 
-    def start(self, number: int, workers: int = EVERYBODY) -> None:
+    def start(self, number: int, workers: int = UNLIMITED) -> None:
         """Starts a kernel, or continues it.  If the kernel before it is not complete by then, all
         its workers leave at once."""
         launch = self.steps[number].launch

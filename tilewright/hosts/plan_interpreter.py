@@ -30,13 +30,13 @@ from tilewright.hosts.inputs_outputs import (
     state_number,
 )
 from tilewright.hosts.state_blocks import from_blocks, into_blocks
-from tilewright.kernel.extents import Count
+from tilewright.kernel.extents import RuntimeNumber
 from tilewright.kernel.layout import RowBlocks
 from tilewright.kernel.serialise import kernel_from_data
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
 
-#: A number of an encoded plan, or the fields of a `Count`.
+#: A number of an encoded plan, or the fields of a `RuntimeNumber`.
 PlanNumber = int | list[int]
 #: The most bytes of all values of a plan: those of a 32-bit linear memory.
 MOST_BYTES = 2**32
@@ -183,5 +183,5 @@ def number_at(number: PlanNumber, extents: Sequence[int]) -> int:
     """A number of an encoded plan, which may depend on an extent."""
     if isinstance(number, int):
         return number
-    count = Count(*number)
-    return count.at(extents[count.number])
+    count = RuntimeNumber(*number)
+    return count.at(extents[count.extent])

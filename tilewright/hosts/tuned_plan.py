@@ -25,7 +25,7 @@ from tilewright.hosts.device_memory import DeviceMemoryHost
 from tilewright.hosts.inputs_outputs import Array, in_words, largest_extents
 
 #: Measurements of a step, of which the shortest counts.
-LOOKS = 3
+STEP_RUNS = 3
 
 #: The device's host; a kernel that is ready to run on the device.
 H = TypeVar("H", bound=DeviceMemoryHost)
@@ -65,7 +65,7 @@ class TunedPlan(ABC, Generic[H, R]):
         step = self._stopwatch()
         found: dict[int, float] = {}
         for at, spec in enumerate(self._specs):
-            known = [ms for ms in (step(at) for _ in range(LOOKS)) if not math.isnan(ms)]
+            known = [ms for ms in (step(at) for _ in range(STEP_RUNS)) if not math.isnan(ms)]
             found[spec] = found.get(spec, 0.0) + min(known, default=0.0)
         return found
 

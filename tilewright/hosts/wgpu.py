@@ -33,7 +33,7 @@ from tilewright.hosts.wgpu_calls import (
     groups_of,
     joined_dispatches,
     number_at,
-    ways,
+    runnable_calls,
 )
 from tilewright.hosts.wgpu_features import open_device, what_is_lost
 from tilewright.hosts.wgpu_types import (
@@ -166,7 +166,7 @@ class WgpuHost(DeviceMemoryHost):
         lacking = {slot: names - set(self.device.features) for slot, names in needs.items()}
         self.lost = what_is_lost(self.adapter["name"], self.adapter["software"], lacking.values())
         self.calls = [
-            ways(parse(self.bundle.read(ref), list[WgpuCall], "a plan for WGSL"), lacking)
+            runnable_calls(parse(self.bundle.read(ref), list[WgpuCall], "a plan for WGSL"), lacking)
             for ref in build.plans
         ]
         self._texts: list[str] = texts

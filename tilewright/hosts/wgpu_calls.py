@@ -54,7 +54,9 @@ class WgpuCall(WgpuAlternative, frozen=True):
     joined: JoinedCall | None = None
 
 
-def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> list[WgpuCall]:
+def runnable_calls(
+    calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]
+) -> list[WgpuCall]:
     """The steps with the best kernel that the device can run; a step's own kernel is the last
     choice.
 
@@ -63,22 +65,24 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
     """
 
     def best(found: Sequence[WgpuAlternative]) -> WgpuAlternative | None:
-        return next((way for way in found if not lacking.get(way.slot)), None)
+        return next(
+            (alternative for alternative in found if not lacking.get(alternative.slot)), None
+        )
 
     taken = []
     for at, call in enumerate(calls):
         joined = best(call.joined.ways) if call.joined else None
         if call.joined and at + call.joined.steps > len(calls):
             raise ValueError("a step joins steps that do not exist")
-        way = best([*call.better, call])
-        if way is None:
+        alternative = best([*call.better, call])
+        if alternative is None:
             missing = sorted(lacking[call.slot])
             raise HostError(
                 f"a kernel needs {', '.join(missing)}, which this device lacks",
                 hint=REBUILD, missing=missing,
             )  # fmt: skip
         whole = call.joined and joined and msgspec.structs.replace(call.joined, ways=[joined])
-        taken.append(msgspec.structs.replace(call, **_fields(way), better=[], joined=whole))
+        taken.append(msgspec.structs.replace(call, **_fields(alternative), better=[], joined=whole))
     return taken
 
 
@@ -89,9 +93,13 @@ def joined_dispatches(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
         call, joined = calls[at], calls[at].joined
         at += joined.steps if joined else 1
         if joined:
-            (way,) = joined.ways
+            (alternative,) = joined.ways
             call = msgspec.structs.replace(
-                call, **_fields(way), words=joined.words, bank=joined.bank, annexes=joined.annexes
+                call,
+                **_fields(alternative),
+                words=joined.words,
+                bank=joined.bank,
+                annexes=joined.annexes,
             )
         found.append(call)
     return found
@@ -117,8 +125,10 @@ def exchanged(
     found = []
     for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):
         if new[at]:
-            way = kernels[spec]
-            call = msgspec.structs.replace(call, slot=way.slot, tiles=way.tiles, group=way.group)
+            alternative = kernels[spec]
+            call = msgspec.structs.replace(
+                call, slot=alternative.slot, tiles=alternative.tiles, group=alternative.group
+            )
         if call.joined and any(new[at : at + call.joined.steps]):
             call = msgspec.structs.replace(call, joined=None)
         found.append(call)
@@ -143,5 +153,5 @@ def groups_of(count: int, group: int) -> tuple[int, int]:
     return -(-wanted // rows), rows
 
 
-def _fields(way: WgpuAlternative) -> dict[str, object]:
-    return {name: getattr(way, name) for name in WgpuAlternative.__struct_fields__}
+def _fields(alternative: WgpuAlternative) -> dict[str, object]:
+    return {name: getattr(alternative, name) for name in WgpuAlternative.__struct_fields__}

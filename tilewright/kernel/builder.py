@@ -28,7 +28,7 @@ from tilewright.kernel.expr import (
     SubgroupBroadcast,
     dtype_of,
 )
-from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
+from tilewright.kernel.extents import Number, RuntimeNumber, bound_of, scalar_of
 from tilewright.kernel.gathers import with_guarded_reads
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index, unflatten
 from tilewright.kernel.loops import Scratch, Stmt, TileFn
@@ -91,7 +91,7 @@ class Builder:
     def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
         prologue, body = (tuple(frame.stmts) for frame in self._frames)
         numbers = (self._tiles, *self._scalars.values())
-        counts = tuple(n if isinstance(n, Count) else None for n in numbers)
+        counts = tuple(n if isinstance(n, RuntimeNumber) else None for n in numbers)
         tiles, *values = map(bound_of, numbers)
         return TileFn(
             name=kernel.name,

@@ -33,30 +33,31 @@ def number_of(scalar: Var) -> int:
 
 
 @dataclass(frozen=True)
-class Count:
-    """min((n * times + plus) // by, most) * each, where n is the plan's extent `number`."""
+class RuntimeNumber:
+    """min((n * factor + addend) // divisor, limit) * scale, where n is the plan's extent
+    `extent`."""
 
-    number: int
-    times: int
-    plus: int
-    by: int
-    most: int
-    each: int
+    extent: int
+    factor: int
+    addend: int
+    divisor: int
+    limit: int
+    scale: int
 
     def at(self, n: int) -> int:
-        return min((n * self.times + self.plus) // self.by, self.most) * self.each
+        return min((n * self.factor + self.addend) // self.divisor, self.limit) * self.scale
 
     @property
     def bound(self) -> int:
         """The largest value."""
-        return self.most * self.each
+        return self.limit * self.scale
 
     def to_data(self) -> list[int]:
         return list(astuple(self))
 
 
 #: A number that is fixed, or depends on an extent.
-Number = int | Count
+Number = int | RuntimeNumber
 
 
 def bound_of(number: Number) -> int:
@@ -67,34 +68,34 @@ def scaled(number: Number, by: int) -> Number:
     """The number times `by`."""
     if isinstance(number, int):
         return number * by
-    return replace(number, each=number.each * by)
+    return replace(number, scale=number.scale * by)
 
 
 def ceil_parts(number: Number, size: int) -> Number:
     """How many parts of `size` hold `number` elements; a plain multiple of its extent."""
     if isinstance(number, int):
         return -(-number // size)
-    ensure((number.plus, number.by) == (0, 1), "it is rounded already", number=number)
-    times, most = number.times * number.each, number.bound
-    return Count(number.number, times, size - 1, size, -(-most // size), 1)
+    ensure((number.addend, number.divisor) == (0, 1), "it is rounded already", number=number)
+    factor, bound = number.factor * number.scale, number.bound
+    return RuntimeNumber(number.extent, factor, size - 1, size, -(-bound // size), 1)
 
 
 def capped(number: Number, most: int) -> Number:
     """The number, limited to `most`; at least 1 of a run-time number remains."""
     if isinstance(number, int):
         return min(number, most)
-    ensure(number.each == 1, "it is scaled already", number=number)
-    return replace(number, most=min(number.most, most))
+    ensure(number.scale == 1, "it is scaled already", number=number)
+    return replace(number, limit=min(number.limit, most))
 
 
-def number_at(limit: Limit) -> Count:
+def number_at(limit: Limit) -> RuntimeNumber:
     """The limit of an axis."""
-    return Count(number_of(limit.extent), limit.times, 0, 1, limit.axis.extent, 1)
+    return RuntimeNumber(number_of(limit.extent), limit.times, 0, 1, limit.axis.extent, 1)
 
 
-def scalar_of(scalar: Var) -> Count:
+def scalar_of(scalar: Var) -> RuntimeNumber:
     """The extent itself as a number of the argument block."""
-    return Count(number_of(scalar), 1, 0, 1, scalar.extent - 1, 1)
+    return RuntimeNumber(number_of(scalar), 1, 0, 1, scalar.extent - 1, 1)
 
 
 def points(kernel: Kernel, axes: Sequence[Var]) -> Number:

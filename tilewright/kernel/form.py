@@ -118,7 +118,7 @@ class Windows(Form):
     pixel:    the axis whose neighbours share loaded elements (extent 1 if there is none)
     rows:     all other output axes
     taps:     steps of the innermost reduced axis
-    pace:     elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) if neighbours
+    strides:  elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) if neighbours
               share no elements
     weighted: True if each tap has its own factor
     """
@@ -127,12 +127,12 @@ class Windows(Form):
     pixel: Var
     rows: tuple[Var, ...]
     taps: int
-    pace: tuple[int, int]
+    strides: tuple[int, int]
     weighted: bool
 
     def in_order(self, pixels: int, taps: int) -> list[tuple[int, int]]:
         """(pixel, tap) pairs; pairs that read the same element are side by side."""
-        by_pixel, by_tap = self.pace
+        by_pixel, by_tap = self.strides
         pairs = [(i, t) for t in range(taps) for i in range(pixels)]
         return sorted(pairs, key=lambda p: p[0] * by_pixel + p[1] * by_tap)
 
@@ -302,10 +302,10 @@ def _windows(kernel: Kernel) -> Windows | None:
     inner = stage.axes[-1] if stage.axes else Var("one", 1)
     pixel = outer.pop() if outer else Var("one", 1)
     loads = [e for e in walk(stage.value) if isinstance(e, Load)]
-    paces = [(stride(e.index, pixel) or 0, stride(e.index, inner) or 0) for e in loads]
-    pace = next((p for p in paces if all(p)), (0, 0))
-    weighted = any(not by_pixel and by_tap for by_pixel, by_tap in paces)
-    return Windows(channel, pixel, tuple(outer), inner.extent, pace, weighted)
+    each = [(stride(e.index, pixel) or 0, stride(e.index, inner) or 0) for e in loads]
+    strides = next((pair for pair in each if all(pair)), (0, 0))
+    weighted = any(not by_pixel and by_tap for by_pixel, by_tap in each)
+    return Windows(channel, pixel, tuple(outer), inner.extent, strides, weighted)
 
 
 def _reduction(kernel: Kernel) -> Form:

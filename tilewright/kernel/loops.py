@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.fast_records import record
 from tilewright.kernel.expr import Bound, Expr, lanes_of
-from tilewright.kernel.extents import Count
+from tilewright.kernel.extents import RuntimeNumber
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.spec import Buffer
 
@@ -302,7 +302,7 @@ class TileFn:
     tiles: int
     values: tuple[int, ...]
     thread: Var | None = None
-    counts: tuple[Count | None, ...] = ()
+    counts: tuple[RuntimeNumber | None, ...] = ()
     unit: MatrixUnit | None = None
     subgroup: int = 0
     outputs: tuple[int, ...] = (0,)
@@ -353,7 +353,7 @@ def numbers_at(fn: TileFn, extents: Sequence[int]) -> list[int]:
     if not fn.counts or not extents:
         return numbers
     pairs = zip(fn.counts, numbers, strict=True)
-    return [n if count is None else count.at(extents[count.number]) for count, n in pairs]
+    return [n if count is None else count.at(extents[count.extent]) for count, n in pairs]
 
 
 def render(fn: TileFn) -> str:

@@ -155,7 +155,7 @@ class PlainTarget(ABC):
 
 def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
     """Invocations (tiles times threads) and run-time scalars as data: numbers, or fields of a
-    `Count`.
+    `RuntimeNumber`.
 
     place: the step's number, added at the end if the function reports index errors
     """

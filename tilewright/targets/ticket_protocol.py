@@ -4,7 +4,7 @@ Output: text for our own kernels (targets/cuda/elastic.py) and for foreign kerne
 (elastic/transform). docs/elastic-form.md describes the protocol; this is its only implementation.
 """
 
-from tilewright.base.budget import ALIVE, LOOKS, SAVE_AREA
+from tilewright.base.budget import ALIVE, LOOKS, SAVE_AREA_WORDS
 
 #: A worker's save area is called a slot in this text.  Its states: FREE, SAVED (it has an
 #: unfinished tile), TAKEN (a worker is reading it).
@@ -245,5 +245,5 @@ __device__ inline void finish(const Turn &t, unsigned done) {
 }
 """.replace("_LOOKS", str(LOOKS))
     .replace("_ALIVE", str(ALIVE))
-    .replace("_SLOT", str(SAVE_AREA))
+    .replace("_SLOT", str(SAVE_AREA_WORDS))
 )

@@ -38,7 +38,7 @@ Plain = dict[str, Any]
 #: Kernels with a smaller share of the time are not tuned.
 LEAST_SHARE = 0.002
 #: Runs of the model per side to decide whether a kernel is slower there, and the ratio that counts.
-LOOKS, WORSE = 3, 1.02
+LATENCY_RUNS, WORSE = 3, 1.02
 #: Pairs of alternating whole runs at the end, and the share of the seconds reserved for them.
 PAIRS, LAST_SHARE = (8, 60), 0.2
 RIGHT = ("faster", "same", "slower")
@@ -193,7 +193,7 @@ class HostTuner(Generic[R]):
             self.targets[offer.spec].offer = offer
         told = [t.told() | {"flops": t.flops, "current": None} for t in self.targets.values()]
         self.on_event({"type": "start", "class": self.device, "kernels": told})
-        self._look()
+        self._measure_latency()
         self._trials: tuple[int, Trials[R]] | None = None
         self._begun, end = True, time.monotonic() + seconds
         while specs and time.monotonic() < end:
@@ -220,8 +220,8 @@ class HostTuner(Generic[R]):
                 found[spec] = TunedKernel(spec, self.kernels[spec], own, share, flops)
         return found
 
-    def _look(self) -> None:
-        self.latency = statistics.median(self.model.time() for _ in range(LOOKS))
+    def _measure_latency(self) -> None:
+        self.latency = statistics.median(self.model.time() for _ in range(LATENCY_RUNS))
         self.on_event({"type": "latency", "round": self.rounds, "milliseconds": self.latency})
 
     # ---- one candidate ---------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class HostTuner(Generic[R]):
                 "type": "swap", "spec": message.spec, "candidate": message.candidate,
                 "ratio": target.ratio,
             })  # fmt: skip
-            self._look()
+            self._measure_latency()
         verdict: Any = outcome.verdict
         line.send(Result(spec=message.spec, candidate=message.candidate, verdict=verdict))
 
@@ -335,7 +335,7 @@ class HostTuner(Generic[R]):
 
     def _worse(self, old: Mapping[int, R], new: Mapping[int, R]) -> bool:
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(LOOKS):
+        for _ in range(LATENCY_RUNS):
             for kernels, found in zip((old, new), times, strict=True):
                 self.model.use(kernels)
                 self.model.time()

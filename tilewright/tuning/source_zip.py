@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tilewright.base.compiler_digest import KEPT, compiler_digest
+from tilewright.base.compiler_digest import DIGEST_FILE, compiler_digest
 from tilewright.base.errors import CompilerBug
 
 PACKAGE = "tilewright"
@@ -37,7 +37,7 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
     with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as archive:
         files = {path: path.read_bytes() for path in _with_data(modules(entries).values())}
         # The digest of the whole compiler: these modules alone would give another one.
-        files[ROOT / PACKAGE / KEPT] = compiler_digest().encode()
+        files[ROOT / PACKAGE / DIGEST_FILE] = compiler_digest().encode()
         for path, data in sorted(files.items()):
             info = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), _DATE)
             info.create_system = _UNIX

@@ -34,7 +34,7 @@ from tilewright.tuning.trial_inputs import (
 #: Seconds of a comparison; a candidate slower by the factor `FAR` is not compared further.
 LIMIT, FAR = 0.65, 1.5
 #: The most runs in one submission; the number of runs whose shortest is a rough time.
-MOST_TIMES, LOOKS = 2048, 3
+MOST_TIMES, ROUGH_RUNS = 2048, 3
 
 
 #: A kernel that is ready to run on the bench's device.
@@ -145,7 +145,7 @@ class Trials(Generic[R]):
     def rough(self, runner: R) -> float:
         """Milliseconds of one run, by the shortest of several batches."""
         times, found = 1, math.inf
-        for _ in range(LOOKS):
+        for _ in range(ROUGH_RUNS):
             spent = self._bench.milliseconds(runner, times)
             if not math.isfinite(spent):
                 continue

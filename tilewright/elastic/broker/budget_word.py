@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY
+from tilewright.base.budget import ALIVE, BUDGET_BYTES, UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_driver import Driver
 
@@ -87,7 +87,7 @@ class FileWord:
         self._alive = ctypes.c_uint32.from_buffer(self._map, WORD_BYTES * ALIVE)
         self.address = ctypes.addressof(self._word)
         if create:
-            self.set(EVERYBODY)
+            self.set(UNLIMITED)
 
     def handle_bytes(self) -> bytes:
         return os.fsencode(self._path)
@@ -111,7 +111,7 @@ class GpuWord:
     def __init__(self, driver: Driver, handle: bytes | None = None) -> None:
         self._driver = driver
         if handle is None:
-            address = driver.allocate(BLOCK)
+            address = driver.allocate(BUDGET_BYTES)
             if address is None:
                 raise HostError("the GPU has no room for the budget word", hint="Free memory")
             self.address, self._handle = address, driver.shared(address)
@@ -119,7 +119,7 @@ class GpuWord:
             self.address, self._handle = driver.opened(handle), handle
         self._stream = driver.stream(urgent=True)
         if handle is None:
-            self.set(EVERYBODY)
+            self.set(UNLIMITED)
 
     def handle_bytes(self) -> bytes:
         return self._handle

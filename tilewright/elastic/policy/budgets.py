@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import count
 from math import exp, log
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.policy.tasks import Critical, Phase
 
@@ -57,7 +57,7 @@ def levels_of(workers: int, steps: int) -> tuple[int, ...]:
     much as eight do (decision 55).
     """
     parts = (max(1, workers >> n) for n in range(steps, 1, -1))
-    return tuple(dict.fromkeys((*parts, EVERYBODY)))
+    return tuple(dict.fromkeys((*parts, UNLIMITED)))
 
 
 #: The share of requests over their bound that the correction aims at; the promise is 1 %.
@@ -159,7 +159,7 @@ def holds(phases: Sequence[Phase], budgets: Sequence[int], settle_us: float) -> 
 
     settle_us: as in `Begin`
     """
-    found, first, before = list[Hold](), 0, EVERYBODY
+    found, first, before = list[Hold](), 0, UNLIMITED
     for phase, budget in zip(phases, budgets, strict=True):
         last = first + phase.kernels
         found.append(Hold(budget, first, last, settle_us > 0 and budget < before))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import unknown_name
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.budgets import budgets_for
@@ -51,7 +51,7 @@ class Allotment:
     fold: int = 1
 
 
-ALL = Allotment(EVERYBODY)
+ALL = Allotment(UNLIMITED)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _no_workers(task: Critical, margin: float) -> tuple[int, ...]:
 
 def all_workers(task: Critical, margin: float) -> tuple[int, ...]:
     """Budgets under which every normal worker may stay in each phase."""
-    return (EVERYBODY,) * len(task.phases)
+    return (UNLIMITED,) * len(task.phases)
 
 
 def _within_budget(now: LaunchContext) -> Allotment | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import UNLIMITED
 from tilewright.base.errors import AdmissionRefused, CompilerBug
 from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
@@ -295,7 +295,7 @@ class Scheduler:
         """True if the budgets of all critical tasks, with or without a request now, let all workers
         stay."""
         return self.policy.plain and all(
-            budget == EVERYBODY
+            budget == UNLIMITED
             for one in state.critical
             for budget in self.policy.budgets(one.task, one.margin)
         )
@@ -370,7 +370,7 @@ def _overdue(state: SchedulerState) -> Transition:
     if running is None or task is None or running.spent_us <= task.effective_lease_us:
         return state, ()
     state = changed(state, running=None, overdue=(*state.overdue, running.request))
-    return state, (Overdue(running.request.number, task.name), Allow(EVERYBODY))
+    return state, (Overdue(running.request.number, task.name), Allow(UNLIMITED))
 
 
 def _gone(state: SchedulerState, event: Gone) -> Transition:
@@ -385,4 +385,4 @@ def _gone(state: SchedulerState, event: Gone) -> Transition:
         overdue=tuple(r for r in state.overdue if r.task != event.task),
         running=None if ran else state.running,
     )
-    return state, (Allow(EVERYBODY),) if ran else ()
+    return state, (Allow(UNLIMITED),) if ran else ()

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SAVE_AREA
+from tilewright.base.budget import ALIVE, BUDGET_BYTES, KERNEL_WORDS, SAVE_AREA_WORDS, UNLIMITED
 from tilewright.base.errors import HostError, UsageError
 from tilewright.base.numpy_scalars import Array
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -77,7 +77,7 @@ def single_kernel_arguments(budget: int, words: int, told: int, tasks: int, work
     tasks: of the shard (`tasks_of`)
     words: the kernel's words, followed by the workers' save areas; all 0 before the first launch
     """
-    areas, firsts = words + KERNEL * WORD_BYTES, min(tasks, workers)
+    areas, firsts = words + KERNEL_WORDS * WORD_BYTES, min(tasks, workers)
     return Turn(budget, words, areas, None, words, told, 0, 0, tasks, firsts, workers, 0)
 
 
@@ -222,14 +222,14 @@ class Trial:
         given = shard(launch.grid, launch.block, first, last, at, workers.each)
         budget, words, told = (
             np.zeros(n, np.uint32)
-            for n in (BLOCK // WORD_BYTES, KERNEL + SAVE_AREA * workers.count, 1)
+            for n in (BUDGET_BYTES // WORD_BYTES, KERNEL_WORDS + SAVE_AREA_WORDS * workers.count, 1)
         )
         turn = single_kernel_arguments(
             budget.ctypes.data, words.ctypes.data, told.ctypes.data, tasks_of(given), workers.count
         )
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)
         for number in range(ROUNDS * (last - first + workers.count)):
-            budget[:ALIVE] = EVERYBODY, workers.looks(number)
+            budget[:ALIVE] = UNLIMITED, workers.looks(number)
             self._kernels.run(
                 f"{name}_elastic", [workers.count], block, [*launch.args, given, turn],
                 shared=launch.shared, processors=workers.processors,

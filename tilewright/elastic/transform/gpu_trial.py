@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from tilewright.base.abi import WORD_BYTES
-from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SAVE_AREA
+from tilewright.base.budget import BUDGET_BYTES, KERNEL_WORDS, SAVE_AREA_WORDS, UNLIMITED
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.cpu_trial import (
     TrialLaunch,
@@ -55,7 +55,7 @@ class GpuTrial:
         )
         made = zip(wanted, entries, strict=True)
         self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
-        self._budget = self.device.memory(BLOCK)
+        self._budget = self.device.memory(BUDGET_BYTES)
 
     def _give(self, launch: TrialLaunch) -> tuple[list[CValue], list[DeviceMemory]]:
         """Arguments, and the memory with the arrays among them."""
@@ -112,7 +112,7 @@ class GpuTrial:
         workers = self.workers(name, launch)
         each = self.tiles_of_task(name, launch)
         tiles = shard(launch.grid, launch.block, each=each)
-        control = self.device.memory(WORD_BYTES * (KERNEL + SAVE_AREA * workers))
+        control = self.device.memory(WORD_BYTES * (KERNEL_WORDS + SAVE_AREA_WORDS * workers))
         told = self.device.words()
         budget = self._budget.address
         turn = single_kernel_arguments(
@@ -132,7 +132,7 @@ class GpuTrial:
         given, memories = self._give(launch)
         values = [*given, tiles, turn]
         for number in range(1, 2 * launch.tiles + 100):
-            self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
+            self.device.write(self._budget.address, np.array([UNLIMITED, 0], np.uint32))
             self._start(f"{name}_elastic", (workers, 1, 1), launch, values)
             stay = away()
             if stay is not None:
@@ -154,7 +154,7 @@ class GpuTrial:
         tiles, turn, control, _ = self._turn(name, launch)
         values, memories = self._give(launch)
         more = [*values, tiles, turn]
-        self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
+        self.device.write(self._budget.address, np.array([UNLIMITED, 0], np.uint32))
         clear = Zeroes(control.address, control.size)
 
         def plain() -> None:

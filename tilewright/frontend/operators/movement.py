@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.arithmetic import gather_positions
 from tilewright.frontend.operator_table import operator
@@ -201,7 +201,7 @@ def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: st
         grown = max(b, 0), max(a, 0)
         if grown == (0, 0):
             continue
-        within("table", x.shape[axis] + sum(grown), f"the padding of axis {axis}")
+        check_limit("table", x.shape[axis] + sum(grown), f"the padding of axis {axis}")
         if not x.shape[axis]:
             raise ShapeError(
                 f"axis {axis} has no elements to pad with",

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import F32, I8, I32, U8, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.arithmetic import gather_positions, repeat_each
 from tilewright.frontend.operator_table import operator
@@ -99,7 +99,7 @@ class Resizing:
     exclude: bool
 
     def places(self, size: Axis) -> Array:
-        within("table", size.new, "the positions along an axis")
+        check_limit("table", size.new, "the positions along an axis")
         return _PLACES[self.coordinates](size, np.arange(size.new, dtype=np.float32))
 
     def moves(self, size: Axis) -> bool:
@@ -260,7 +260,7 @@ def affine_grid(theta: Node, size: Node, *, align_corners: int = 0) -> Node:
     rows = reshape(theta, (batch, *[1] * count, count, count + 1))
     made = al.take(rows, rows.rank - 1, count, 1)
     for axis, extent in enumerate(spatial):
-        within("table", extent, "the positions along an axis")
+        check_limit("table", extent, "the positions along an axis")
         i = np.arange(extent)
         ends = np.where(extent > 1, 2 * i / max(extent - 1, 1) - 1, 1)
         places = ends if align_corners else (2 * i + 1) / max(extent, 1) - 1
@@ -323,7 +323,7 @@ def _taps(size: Axis, where: Array, kind: Resizing) -> Neighbours:
         where = np.clip(where, 0, size.old - 1)
     first = floor(-reach / stretch) + 1
     count = 2 - 2 * first
-    within("table", size.new * count, "the neighbours along an axis")
+    check_limit("table", size.new * count, "the neighbours along an axis")
     places = np.floor(where).astype(np.int64)[:, None] + np.arange(first, first + count)
     weights = kernel((places - where[:, None]) * stretch)
     if kind.exclude:

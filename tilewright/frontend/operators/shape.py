@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.dtypes import I64
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.base.model_limits import within
+from tilewright.base.model_limits import check_limit
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.initializers import dtype_of
 from tilewright.frontend.operator_table import operator
@@ -71,7 +71,7 @@ def value_range(start: Node, limit: Node, delta: Node) -> Node:
     if not all(map(isfinite, (first, last, step))):
         raise InvalidModel("the bounds of a range must be finite numbers")
     count = max(ceil((last - first) / step), 0)
-    within("elements", count, "the range")
+    check_limit("elements", count, "the range")
     line = cast(iota((count,), 0), start.dtype)
     return al.add(al.mul(line, step), first)
 

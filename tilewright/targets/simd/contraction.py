@@ -68,7 +68,7 @@ PAGED_ROWS, PAGED_STEPS = 5, 4
 
 
 @dataclass(frozen=True)
-class WalkSchedule(Schedule):
+class TiledSchedule(Schedule):
     """Loops over register tiles of x0 rows and y0 columns, in tiles of x1 by y1."""
 
     x0: int = 1
@@ -86,7 +86,7 @@ class WalkSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class ContractionSchedule(WalkSchedule):
+class ContractionSchedule(TiledSchedule):
     """Register tiles of f32 sums with vectors along the columns; `stage` copies columns first."""
 
     tag = "contraction"
@@ -101,10 +101,10 @@ def default(
     if not kernel.extents and inner_product.suits(roles, machine):
         return inner_product.default(roles, machine)
     tile = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
-    return walked(kernel, roles, tile, machine)
+    return tiled_schedule(kernel, roles, tile, machine)
 
 
-def walked(
+def tiled_schedule(
     kernel: Kernel, roles: Operands, tile: tuple[int, int], machine: Machine
 ) -> ContractionSchedule:
     """The default loops over register tiles of `tile` rows and columns."""
@@ -215,7 +215,7 @@ def lower(kernel: Kernel, schedule: ContractionSchedule) -> TileFn:
 
 def tiled(
     kernel: Kernel,
-    schedule: WalkSchedule,
+    schedule: TiledSchedule,
     ops: Operands,
     lanes: int,
     make: Callable[..., Microkernel],

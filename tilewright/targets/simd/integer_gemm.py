@@ -26,7 +26,7 @@ from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite_space import Tile
-from tilewright.targets.simd.contraction import WalkSchedule, tiled
+from tilewright.targets.simd.contraction import TiledSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, around
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
 from tilewright.targets.simd.product_space import ProductRules
@@ -37,7 +37,7 @@ SHALLOW = 9
 
 
 @dataclass(frozen=True)
-class IntegerSchedule(WalkSchedule):
+class IntegerSchedule(TiledSchedule):
     """Register tiles of i32 sums; a step is one group."""
 
     tag = "bytes"
@@ -103,7 +103,7 @@ class IntegerRules(ProductRules[IntegerSchedule]):
                 yield replace(s, r1=r1)
 
     def normal(self, s: IntegerSchedule) -> IntegerSchedule:
-        return self.walk(s)
+        return self.normal_loops(s)
 
     def tiles(self, s: IntegerSchedule) -> int:
         return self.count(s.x1, s.y1)

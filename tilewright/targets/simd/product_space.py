@@ -31,7 +31,7 @@ from tilewright.targets.lite_space import (
 )
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import contraction, inner_product
-from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
+from tilewright.targets.simd.contraction import ContractionSchedule, TiledSchedule, tiled_schedule
 from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, unroll, whole
 from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, varied_tiles
@@ -44,7 +44,7 @@ VARIED = 3
 DOTS = ((8, 1), (1, 8), (5, 2), (2, 5), (4, 3), (3, 4), (3, 3), (4, 2), (2, 4))
 
 S = TypeVar("S", bound=Schedule)
-W = TypeVar("W", bound=WalkSchedule)
+W = TypeVar("W", bound=TiledSchedule)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ProductRules(Rules[S]):
         """The schedule of a tile of the paper's space."""
         raise NotImplementedError
 
-    def walk(self, s: W) -> W:
+    def normal_loops(self, s: W) -> W:
         """The schedule with settings that make no difference set to one value, to find
         duplicates."""
         rows, cols = self.sizes
@@ -80,15 +80,15 @@ class ProductRules(Rules[S]):
         s = replace(s, x0=x0, y0=y0, x1=x1, y1=y1, r0=min(s.r0, inner))
         return replace(s, r1=s.r1 if s.r1 and self.split(s).count > 1 else 0)
 
-    def split(self, s: WalkSchedule) -> BlockedReduction:
+    def split(self, s: TiledSchedule) -> BlockedReduction:
         return blocks(self.roles.depth, s.r0, s.r1)
 
-    def waiting(self, s: WalkSchedule) -> int:
+    def waiting(self, s: TiledSchedule) -> int:
         """Bytes of scratch for a tile's sums between blocks."""
         row_tiles, panels = self.parts(s)
         return aligned(4 * row_tiles * panels * s.x0 * s.y0) if self.split(s).count > 1 else 0
 
-    def parts(self, s: WalkSchedule) -> tuple[int, int]:
+    def parts(self, s: TiledSchedule) -> tuple[int, int]:
         """Register tiles of rows, and of columns, of one tile."""
         rows, cols = self.sizes
         return min(-(-rows // s.x0), s.x1 // s.x0), min(-(-cols // s.y0), s.y1 // s.y0)
@@ -134,7 +134,7 @@ class ContractionRules(ProductRules[Either]):
 
     def extended(self) -> Iterator[Either]:
         tiles = varied_tiles(*self.sizes, self.machine, self.roles.panel)
-        bases = [walked(self.kernel, self.roles, tile, self.machine) for tile in tiles]
+        bases = [tiled_schedule(self.kernel, self.roles, tile, self.machine) for tile in tiles]
         yield from bases
         if isinstance(self.normal_default, ContractionSchedule):
             yield from self._varied(self.normal_default)
@@ -176,7 +176,7 @@ class ContractionRules(ProductRules[Either]):
 
     def normal(self, s: Either) -> Either:
         if isinstance(s, ContractionSchedule):
-            return self.walk(s)
+            return self.normal_loops(s)
         rows, cols = self.sizes
         x0, y0 = min(s.x0, rows), min(s.y0, cols)
         return replace(s, x0=x0, y0=y0, x1=whole(s.x1, x0, rows), y1=whole(s.y1, y0, cols))

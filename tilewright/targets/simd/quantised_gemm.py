@@ -34,7 +34,7 @@ from tilewright.kernel.quantised_operands import QuantisedProduct
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.lite_space import Tile
-from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
+from tilewright.targets.simd.contraction import COLUMNS, TiledSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, even
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
 from tilewright.targets.simd.product_space import VARIED, ProductRules
@@ -57,7 +57,7 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class QuantisedSchedule(WalkSchedule):
+class QuantisedSchedule(TiledSchedule):
     """Register tiles of f32 sums; `stage` converts columns to f32 in scratch memory first."""
 
     tag = "blocks"
@@ -135,7 +135,7 @@ class QuantisedRules(ProductRules[QuantisedSchedule]):
             yield replace(d, y1=y1)
 
     def normal(self, s: QuantisedSchedule) -> QuantisedSchedule:
-        return self.walk(_fitting(s, self.weights))
+        return self.normal_loops(_fitting(s, self.weights))
 
     def tiles(self, s: QuantisedSchedule) -> int:
         return self.count(s.x1, s.y1)

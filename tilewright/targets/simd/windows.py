@@ -105,7 +105,7 @@ def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
 
 def _lines(across: Windows, depth: int, x0: int) -> int:
     """The number of cache lines that a unit of x0 pixels reads and writes, one for each point."""
-    by_pixel, by_tap = across.pace
+    by_pixel, by_tap = across.strides
     pairs = across.in_order(x0, across.taps)
     columns = {i * by_pixel + t * by_tap for i, t in pairs} if by_tap else pairs
     return len(columns) * (depth // across.taps) + x0

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 from tilewright.base.abi import ALIGNMENT, CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS, align
 from tilewright.base.errors import MemoryLimit
-from tilewright.kernel.extents import Count
+from tilewright.kernel.extents import RuntimeNumber
 from tilewright.kernel.layout import RowBlocks
 from tilewright.kernel.spec import Buffer
 from tilewright.plan import Plan, Program
@@ -156,13 +156,13 @@ def _calls(program: Program, plan: Plan, codes: Sequence[Code]) -> list[StepCall
 
 def _moves(
     program: Program, buffers: Sequence[Buffer], places: Sequence[int]
-) -> tuple[Count | None, ...]:
+) -> tuple[RuntimeNumber | None, ...]:
     """How a step's addresses depend on where blocks of states begin, which a host sets as one more
     extent, in cache lines.  Empty if none does."""
     if not any(isinstance(b.layout, RowBlocks) for b in buffers):
         return ()
     return tuple(
-        Count(len(program.extents), ALIGNMENT, at, 1, MEMORY_LIMIT - 1, 1)
+        RuntimeNumber(len(program.extents), ALIGNMENT, at, 1, MEMORY_LIMIT - 1, 1)
         if isinstance(b.layout, RowBlocks)
         else None
         for at, b in zip(places, buffers, strict=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tilewright.base.abi import BACK, ENTRY, HEADER, RECORD, TABLE, TILES, WAITS
-from tilewright.kernel.extents import Count
+from tilewright.kernel.extents import RuntimeNumber
 
 HEADER_WORDS, STEP_WORDS, ENTRY_WORDS = HEADER // 4, RECORD // 4, ENTRY // 4
 
@@ -33,8 +33,8 @@ class StepCall:
     addresses: tuple[int, ...]
     scalars: tuple[int, ...]
     tiles: int
-    counts: tuple[Count | None, ...] = ()
-    moves: tuple[Count | None, ...] = ()
+    counts: tuple[RuntimeNumber | None, ...] = ()
+    moves: tuple[RuntimeNumber | None, ...] = ()
     grain: int = 0
     waits: bool = True
     chained: bool = False
