@@ -60,7 +60,8 @@ class Options:
     tf32:     whether products with weights of f32 may round both operands to TF32; not with bytes
     assets:   further files of the bundle by name, such as tokenizer.json: their contents
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
-    compact_states: whether WebAssembly's memory holds f32 states as f16
+    compact_states: whether WebAssembly's memory holds f32 states as f16; with `halves` CUDA's, too,
+              if it is the only target
     growth:   how the memory of states grows with the text, if they can grow
     without:  names of optional passes of targets that do not run
     settings: what targets may be told beyond this, such as "costs", "scratch" and "bank"
@@ -344,9 +345,10 @@ def assemble(
             plans = [_rounding(plan) for plan in plans]
         f16 = all(target(name).facts.f16_memory for name in options.targets)
         grows = all(target(name).facts.grows for name in options.targets)
+        f16_states = options.halves and all(target(n).facts.f16_states for n in options.targets)
         program, tensors = program_of(
             plans, options.states, options.extents, f16, options.compact_states,
-            options.growth if grows else None,
+            options.growth if grows else None, f16_states,
         )  # fmt: skip
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):

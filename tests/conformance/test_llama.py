@@ -172,6 +172,33 @@ def test_weights_and_caches_in_several_buffers(
     np.testing.assert_allclose(again, whole(folder, sizes, ids), rtol=1e-4, atol=2e-5)
 
 
+@on("cuda-cpu", "cuda")
+@pytest.mark.parametrize("sizes", [TINY, replace(TINY, width=256, hidden=288, block=32)])
+def test_caches_of_16_bits(sizes: Sizes, open_host: Callable[[Path], Any], built: Built) -> None:
+    """Half the bytes, f16 numbers in the caches, and logits that rounding to f16 explains."""
+    options = {"halves": True}
+    wide, folder = (built(sizes, options | {"compact_states": c}) for c in (False, True))
+    memory = [open_bundle(f / "bundle").manifest.section("cuda").memory for f in (wide, folder)]
+    cache = sizes.kv_heads * sizes.room * sizes.head
+    assert memory[0] - memory[1] >= 2 * cache * len(sizes.states) - 64 * len(sizes.states)
+    opened, ids = open_host(folder / "bundle"), [5, 9, 2]
+    for number in range(FEW):
+        got = opened.run(step(ids[-1:], len(ids) - 1) if number else step(ids, 0))
+        found, want = got.outputs["logits"], whole(folder, sizes, ids)
+        assert np.linalg.norm(found - want) / np.linalg.norm(want) < 4e-3
+        ids.append(int(want.argmax()))
+    held = {name: opened.state(name) for name in sizes.states}
+    for value in held.values():
+        np.testing.assert_array_equal(value, value.astype("f2"))
+        assert np.abs(value).max() > 0
+    last = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
+    opened.reset()
+    for name, value in held.items():
+        opened.set_state(name, value)
+    again = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
+    np.testing.assert_array_equal(again, last)
+
+
 def test_rows_may_be_rounded_to_bytes(
     host_name: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import write
 from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.hosts.reference import ReferenceHost
 from tilewright.plan import check
 
 
@@ -70,12 +71,12 @@ CASES = {
 
 
 def stateful(
-    folder: Path, case: str, target: str = "wasm", compact: bool = False
+    folder: Path, case: str, target: str = "wasm", compact: bool = False, halves: bool = False
 ) -> tuple[Compiled, Path, dict[str, str]]:
     listed, states = CASES[case]
     nodes = [helper.make_node(op, ins, [out]) for op, ins, out in listed]
     path = model(folder, nodes, len(states), ["y", *states.values()])
-    options = replace(options_for(target), states=states, compact_states=compact)
+    options = replace(options_for(target), states=states, compact_states=compact, halves=halves)
     return compile_model(path, options), path, states
 
 
@@ -117,7 +118,7 @@ def test_a_state_is_what_the_output_was(
 
 
 #: Hosts whose memory holds compact states as f16.
-HALVED = ("wasmtime", "wasmtime-simd", "chromium", "firefox", "node")
+HALVED = ("wasmtime", "wasmtime-simd", "chromium", "firefox", "node", "cuda", "cuda-cpu")
 
 
 @pytest.mark.by_turns
@@ -126,21 +127,29 @@ HALVED = ("wasmtime", "wasmtime-simd", "chromium", "firefox", "node")
 def test_compact_states(
     case: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    """On WebAssembly f16 numbers, to the nearest, at most 65504; elsewhere f32 as ever."""
-    compiled, path, states = stateful(tmp_path, case, TARGETS[host_name], compact=True)
+    """On WebAssembly, and on CUDA with `halves`, f16 numbers to the nearest, at most 65504;
+    elsewhere f32 as ever."""
+    halves = TARGETS[host_name] == "cuda"
+    compiled, path, states = stateful(tmp_path, case, TARGETS[host_name], True, halves)
     check(compiled.program)
     write(compiled.contents, tmp_path / "bundle")
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     opened = open_host(tmp_path / "bundle")
+    oracle = ReferenceHost(tmp_path / "bundle")
     held = {name: np.zeros((2, 4), "f4") for name in states}
     rng = np.random.default_rng(0)
     for _ in range(3):
         x = rng.standard_normal((2, 4)).astype("f4")
         want = dict(zip(["y", *states.values()], session.run(None, {"x": x, **held}), strict=True))
         np.testing.assert_allclose(opened.run({"x": x}).outputs["y"], want["y"], atol=4e-3)
+        oracle.run({"x": x})
         held = {name: opened.state(name) for name in states}
         for name, result in states.items():
             np.testing.assert_allclose(held[name], want[result], rtol=1e-3, atol=4e-3)
+            if halves:
+                kept = oracle.state(name)
+                np.testing.assert_array_equal(kept, kept.astype("f2"))
+                np.testing.assert_allclose(kept, held[name], rtol=2e-3, atol=1e-6)
             if host_name in HALVED:
                 np.testing.assert_array_equal(held[name], held[name].astype("f2"))
     given = np.array([[1e6, -1e6, 65519, 1e-7], [1 / 3, 2**-25, -3e-8, 0]], "f4")

@@ -204,7 +204,8 @@ def compile_language(
 ) -> Compiled:
     """The bundle.  Without buckets and states in the options it gets the usual ones.
 
-    caches: bits of the numbers in caches on WebAssembly, one of `CACHES`
+    caches: bits of the numbers in caches on WebAssembly, and on CUDA with `Options.halves`, one of
+            `CACHES`
     lookup: whether it gets plans that check proposed tokens
 
     Raises UsageError.

@@ -100,7 +100,7 @@ def build(
         int | None,
         typer.Option(
             help="Store the numbers in a language model's caches with 16 or 32 bits on "
-            "WebAssembly. By default 16."
+            "WebAssembly, and on CUDA with --halves. By default 16."
         ),
     ] = None,
     lookup: Annotated[

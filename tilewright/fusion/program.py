@@ -67,12 +67,14 @@ def program_of(
     f16: bool = False,
     compact_states: bool = False,
     growth: Growth | None = None,
+    f16_states: bool = False,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node with the contents of files.
 
     f16: True if values may be stored as f16 where products round them anyway (f16_operands.py)
     compact_states: True if linear memories hold f32 states as f16 (compact_storage.py)
     growth: how states are to grow, if they can (growing_states.py)
+    f16_states: True if all targets hold compact states as f16 (compact_storage.py)
 
     `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
     if the shape differs between buckets or depends on an extent.
@@ -87,7 +89,7 @@ def program_of(
     made = Program(kernels, plans, tuple(shared.tensors), kept_states, kept)
     if growth is not None:
         made = with_growing_states(made, growth)
-    made = with_compact_buffers(made)
+    made = with_compact_buffers(made, f16_states)
     offsets = accumulate((align(t.bytes) for t in made.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(made.tensors, offsets, strict=False))
     return replace(made, tensors=tensors), tuple(shared.stored)

@@ -169,6 +169,7 @@ class CudaHost(DeviceMemoryHost):
         if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
             raise ValueError("a plan is missing")
         self._places, self._states = section.plans, facts["states"]
+        self._half_states = frozenset(facts.get("half_states", ()))
         self._memory = self.device.memory(section.memory)
         halves = frozenset(facts["halves"])
         begin, end = section.memory, 0

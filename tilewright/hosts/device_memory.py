@@ -25,6 +25,7 @@ from tilewright.hosts.inputs_outputs import (
     largest_extents,
     of_word,
     pick_plan,
+    rounded,
     state_array,
     state_number,
 )
@@ -34,11 +35,13 @@ class DeviceMemoryHost(ABC):
     """One loaded bundle.
 
     _places: per plan, the addresses of "inputs" and "outputs";  _states: addresses of all states
+    _half_states: numbers of those that memory holds as f16
     """
 
     bundle: Bundle
     _places: Sequence[Mapping[str, Sequence[int]]]
     _states: Sequence[int]
+    _half_states: frozenset[int] = frozenset()
 
     def run(self, inputs: Mapping[str, object]) -> Inference:
         """Runs one inference: outputs by name for inputs by name.  Inputs smaller than the bucket
@@ -84,21 +87,28 @@ class DeviceMemoryHost(ABC):
 
     def reset(self) -> None:
         """Sets all states to zero."""
-        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
-            self._write(address, np.zeros(state.shape, in_memory(state.dtype).numpy))
+        for number, state in enumerate(self.bundle.manifest.states):
+            self._write_state(number, np.zeros(state.shape, in_memory(state.dtype).numpy))
 
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         state = self.bundle.manifest.states[number]
-        dtype = in_memory(state.dtype).name
+        halves = number in self._half_states
+        dtype = "i16" if halves else in_memory(state.dtype).name
         data = self._read(self._states[number], dtype, prod(state.shape))
+        data = data.view(np.float16).astype(np.float32) if halves else data
         return as_declared(state, data.reshape(state.shape))
 
     def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
-        self._write(self._states[number], state_array(self.bundle.manifest.states[number], value))
+        self._write_state(number, state_array(self.bundle.manifest.states[number], value))
+
+    def _write_state(self, number: int, data: Array) -> None:
+        """Writes a state; memory may hold it as f16."""
+        halves = number in self._half_states
+        self._write(self._states[number], rounded(data) if halves else data)
 
     def _submit(self, plan: int, extents: Sequence[int]) -> None:
         """Runs a plan to its end.  Raises KernelTrap."""

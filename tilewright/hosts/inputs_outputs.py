@@ -194,6 +194,12 @@ def state_number(manifest: Manifest, name: str) -> int:
     return manifest.states.index(entry_of(manifest.states, name, "state"))
 
 
+def rounded(data: Array) -> Array:
+    """f16 numbers, the nearest and at most the largest one: what a compact state holds."""
+    most = np.finfo(np.float16).max
+    return np.clip(data, -most, most).astype(np.float16)
+
+
 def state_array(state: StateEntry, value: object) -> Array:
     """New contents of a state as a contiguous array.  Raises InputError for another shape, or an
     element type that is not accepted."""

@@ -26,6 +26,7 @@ from tilewright.hosts.inputs_outputs import (
     fit,
     out_of_range,
     pick_plan,
+    rounded,
     state_array,
     state_number,
 )
@@ -98,6 +99,8 @@ class PlanHost(ABC):
         self._tensors = list(tensors_of(self.bundle))
         program = program_of(self.bundle)
         self._plans, self.kernels = program.plans, program.kernels
+        values = (value for plan in program.plans for value in plan.values)
+        self._half_states = {v.tensor for v in values if v.kind == "state" and v.as_f16}
         with reading("the states"):
             self._layouts, manifest = _layouts(program), self.bundle.manifest
             spans = {n: layout.span(manifest.blocks) for n, layout in self._layouts.items()}
@@ -137,6 +140,8 @@ class PlanHost(ABC):
         """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
+        if number in self._half_states:
+            data = rounded(data).astype(np.float32)
         growth, parts = self.bundle.manifest.grown, self._parts(number)
         given = into_blocks(data, growth.rows, len(parts)) if growth else [data.reshape(-1)]
         for part, block in zip(parts, given, strict=True):
@@ -174,6 +179,9 @@ class PlanHost(ABC):
         try:
             with reading(f"the kernel {kernel.name}"):
                 self.step(plan, number, step, views, extents)
+            written = self._plans[plan].values[step.write.value]
+            if written.kind == "state" and written.as_f16:
+                views[0][:] = rounded(views[0])
         except OutOfRange as trap:
             steps = self.bundle.manifest.plans[plan].steps
             raise out_of_range(steps, number, trap.check, trap.index) from trap

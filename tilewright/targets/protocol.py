@@ -74,6 +74,7 @@ class Facts:
     group:        the most threads of one tile; 1: one thread computes a tile
     subnormals:   True if f32 numbers below 2^-126 survive arithmetic
     f16_memory:   True if values may be stored as f16
+    f16_states:   True if compact states are stored as f16 as well, with `Buffer.as_f16`
     grows:        True if the memory of states may grow by blocks
     banks:        True if large weights may be in buffers of their own (the setting `bank`)
     packing:      the layouts of weights that it wants
@@ -86,6 +87,7 @@ class Facts:
     group: int = 1
     subnormals: bool = True
     f16_memory: bool = False
+    f16_states: bool = False
     grows: bool = False
     banks: bool = False
     packing: Packing = PACKING

@@ -44,6 +44,9 @@ MOST_STATIC = 48 * 1024 - 256
 #: Functions of floats whose CUDA text differs from C's.
 FLOATS = {**FLOAT, "bits": "__float_as_int({0})"}
 
+#: A float `x` as the nearest f16, at most the largest one: what a compact state holds.
+_AS_HALF = "(uint16_t)half_of(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x)"
+
 
 class CudaDialect(CDialect):
     """CUDA C++: buffers are typed pointers `b0`, `b1`, …; scratch is shared or a thread's own
@@ -114,9 +117,14 @@ class CudaDialect(CDialect):
         return f"*(const {self.type(dtype, lanes)} *)(b{buffer} + {at})"
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
+        halves = buffer < len(self.buffers) and self.buffers[buffer].as_f16
+        if halves and dtype == F32 and lanes == 1:
+            return f"{{ const float x = {value}; b{buffer}[{at}] = {_AS_HALF}; }}"
+        if halves and dtype == F32 and lanes < F16_VECTOR:
+            made = f"each([](float x) {{ return {_AS_HALF}; }}, {value})"
+            return f"*(vec4<uint16_t> *)(b{buffer} + {at}) = {made};"
         if lanes == 1:
             return f"b{buffer}[{at}] = {value};"
-        halves = buffer < len(self.buffers) and self.buffers[buffer].as_f16
         kind = "vec4<unsigned>" if halves else self.type(dtype, lanes)
         return f"*({kind} *)(b{buffer} + {at}) = {value};"
 

@@ -32,7 +32,7 @@ from tilewright.targets.gpu.gpu_target import (
     WorkgroupTarget,
     workgroup_threads,
 )
-from tilewright.targets.gpu.memory.memory_layout import MemoryTraits, new_layout
+from tilewright.targets.gpu.memory.memory_layout import MemoryTraits, f16_states, new_layout
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import FEW_ROWS_INT8, REGISTER_GEMM, SUBGROUP_GEMM
 from tilewright.targets.gpu.vector_buffers import alignments
@@ -56,6 +56,7 @@ class Cuda(WorkgroupTarget):
         features=FEATURES,
         group=GROUP_THREADS,
         f16_memory=True,
+        f16_states=True,
     )
     classes = CLASSES
     strategies = tuple(TRANSPOSED_TILE if s is REGISTER_GEMM else s for s in STRATEGIES)
@@ -114,8 +115,14 @@ class Cuda(WorkgroupTarget):
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
-            facts=layout.to_facts() | {"halves": sorted(layout.density)},
+            facts=layout.to_facts() | _f16_facts(layout.density, program),
         )
+
+
+def _f16_facts(density: Mapping[int, int], program: Program) -> dict[str, object]:
+    """The facts of a section about weights and states that are stored as f16."""
+    states = sorted(f16_states(program))
+    return {"halves": sorted(density), **({"half_states": states} if states else {})}
 
 
 def _texts(loops: Mapping[str, TileFn]) -> bytes:

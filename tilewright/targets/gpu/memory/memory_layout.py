@@ -47,8 +47,14 @@ class MemoryTraits:
     packed_weights: Callable[[Program], dict[int, int]] = lambda program: {}
     bank_bytes: int | None = None
 
+    def state_sizes(self, program: Program) -> list[int]:
+        """Units of each state."""
+        halves, sizes = f16_states(program), map(self.size_of, program.states)
+        return [size // 2 if n in halves else size for n, size in enumerate(sizes)]
+
     def size_of(self, tensor: Tensor | State | Value) -> int:
-        """Units of a tensor, state or value; a weight must not be in `density`."""
+        """Units of a tensor, state or value; a weight must not be in `density`, a state not in
+        `f16_states`."""
         units = tensor.size * self.units_of(tensor.dtype)
         return units // 2 if isinstance(tensor, Value) and tensor.as_f16 else units
 
@@ -68,6 +74,12 @@ def f16_weights(program: Program) -> frozenset[int]:
         for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
         if buffer.as_f16 and plan.values[access.value].kind == "weight"
     )
+
+
+def f16_states(program: Program) -> frozenset[int]:
+    """States that are stored as f16."""
+    values = (v for plan in program.plans for v in plan.values)
+    return frozenset(v.tensor for v in values if v.kind == "state" and v.as_f16)
 
 
 class Location(NamedTuple):
@@ -207,7 +219,7 @@ def new_layout(
     """
     density, arenas = traits.density(program), _arenas_in_one_buffer(program, traits, joined)
     sizes = [-(-traits.size_of(t) // density.get(n, 1)) for n, t in enumerate(program.tensors)]
-    states = [traits.size_of(s) for s in program.states]
+    states = traits.state_sizes(program)
 
     def in_one(banks: BufferAssignment, end: int) -> MemoryLayout:
         """The layout with states and values in the model's own buffer, after its weights."""
@@ -286,8 +298,9 @@ def _end_of_states(program: Program, found: MemoryLayout) -> int:
         if not found.banks.buffers[value.tensor]:
             size = -(-found.traits.size_of(value) // found.density.get(value.tensor, 1))
             ends.append(align(found.banks.offsets[value.tensor] + size))
-    states = zip(program.states, found.states.offsets, found.states.buffers, strict=True)
-    ends += [align(at + found.traits.size_of(s)) for s, at, annex in states if not annex]
+    sizes = found.traits.state_sizes(program)
+    states = zip(sizes, found.states.offsets, found.states.buffers, strict=True)
+    ends += [align(at + size) for size, at, annex in states if not annex]
     return max(ends)
 
 

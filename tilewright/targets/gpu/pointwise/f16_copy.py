@@ -19,8 +19,9 @@ from tilewright.targets.vectors import LANES
 
 
 def lower(kernel: Kernel) -> TileFn | None:
-    """The loops of such a kernel; None for kernels whose output is not stored as f16."""
-    if not kernel.buffers[0].as_f16:
+    """The loops of such a kernel; None for kernels whose output is not stored as
+    f16, or is a state: on targets with f16 states, threads write single numbers."""
+    if not kernel.buffers[0].as_f16 or kernel.buffers[0].compact:
         return None
     (axis,), copied, size = kernel.axes, kernel.value, None
     if isinstance(copied, Call) and copied.fn == "div":
