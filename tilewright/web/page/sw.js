@@ -8,7 +8,7 @@ const FILES = [
   '/', '/camera', '/chat', '/classes', '/corun', '/style.css', '/chat.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['camera', 'chat', 'chat_models', 'chat_view', 'classes', 'collection', 'conversation', 'corun', 'corun_results', 'elements', 'find_bundle', 'frontier_view', 'model', 'picture_model', 'picture_sources', 'search', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'cache_eviction', 'changes', 'channel', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'float16', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_in_thread', 'gpu_measure', 'gpu_plan', 'gpu_runs', 'gpu_tensors', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'inspect', 'loader', 'measure', 'memory_growth', 'opfs_cache', 'plan_runner', 'pool', 'pool_worker', 'requests', 'restart', 'signatures', 'start_worker', 'state_blocks', 'tensors', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zero_inputs']
+  ...['abi', 'auto', 'bundle', 'cache_eviction', 'changes', 'channel', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'float16', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_in_thread', 'gpu_measure', 'gpu_plan', 'gpu_runs', 'gpu_tensors', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'inspect', 'loader', 'measure', 'memory_growth', 'opfs_cache', 'plan_runner', 'pool', 'pool_worker', 'requests', 'restart', 'signatures', 'start_worker', 'state_blocks', 'tensors', 'vet', 'wasm', 'webgpu', 'weight_decoding', 'worker', 'zero_inputs']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
@@ -16,7 +16,7 @@ const FILES = [
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
-  ...['checks', 'clock', 'gpu_specs', 'gpu_timing', 'gpu_trial_memory', 'gpu_trial_worker', 'inputs', 'judge', 'pairs', 'specs', 'statistics', 'timing', 'trial_memory', 'trial_worker', 'trials', 'yielding']
+  ...['checks', 'clock', 'gpu_specs', 'gpu_timing', 'gpu_trial_memory', 'gpu_trial_worker', 'judge', 'paired_times', 'specs', 'statistics', 'timing', 'trial_inputs', 'trial_memory', 'trial_worker', 'trials', 'yielding']
     .map((name) => `/tune/trial/${name}.js`),
   ...['adopt', 'gain', 'guard', 'runs', 'unresponsive_gpu']
     .map((name) => `/tune/exchange/${name}.js`),
